@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function a subcommand, one file each: it adds itself to the app; its callback stores the exit status.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace pagewise::cli {
+
+/// Exit statuses: 0 fine; 1 failed; 2 wrong usage or input; 3 the plan does not fit.
+void add_plan_command(CLI::App& app, int& exit_status);   // plan_command.cc
+void add_run_command(CLI::App& app, int& exit_status);    // run_command.cc
+void add_serve_command(CLI::App& app, int& exit_status);  // serve_command.cc
+
+}  // namespace pagewise::cli
