@@ -12,13 +12,15 @@ namespace pagewise {
 
 Result<uint64_t> parse_size(std::string_view text) {
   const auto bad = [&] {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("'{}' is not a size: give bytes or a number with KiB, MiB, GiB or TiB", text)};
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' is not a size: give bytes or a number with KiB, MiB, GiB or TiB", text)};
   };
   const std::size_t unit_at = text.find_first_not_of("0123456789.");
   const std::string_view digits = text.substr(0, unit_at);
   std::string unit(unit_at == std::string_view::npos ? std::string_view() : text.substr(unit_at));
-  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   uint64_t factor = 0;
   if (unit.empty() || unit == "b") factor = 1;
   if (unit == "kib") factor = kKiB;

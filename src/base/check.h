@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PW_CHECK: a bug stops the process, in release too. We stop rather than serve another request's KV.
-// Nothing that a client or a file can send may reach one.
+// PW_CHECK: a bug stops the process, in release too. We stop rather than serve another request's
+// KV. Nothing that a client or a file can send may reach one.
 #pragma once
 
 namespace pagewise {
@@ -9,9 +9,9 @@ namespace pagewise {
 
 }  // namespace pagewise
 
-#define PW_CHECK(condition)                                            \
-  do {                                                                 \
-    if (!(condition)) [[unlikely]] {                                   \
-      ::pagewise::check_failed(#condition, __FILE__, __LINE__);        \
-    }                                                                  \
+#define PW_CHECK(condition)                                     \
+  do {                                                          \
+    if (!(condition)) [[unlikely]] {                            \
+      ::pagewise::check_failed(#condition, __FILE__, __LINE__); \
+    }                                                           \
   } while (false)

@@ -12,7 +12,9 @@ Sha256 sha256(std::span<const std::byte> data) {
   return digest;
 }
 
-Sha256 sha256(std::string_view data) { return sha256(std::as_bytes(std::span(data.data(), data.size()))); }
+Sha256 sha256(std::string_view data) {
+  return sha256(std::as_bytes(std::span(data.data(), data.size())));
+}
 
 std::string to_hex(std::span<const uint8_t> bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";

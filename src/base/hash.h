@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 for keys that leave the process or must not collide; XXH3 for checksums and in-memory tables.
+// SHA-256 for keys that leave the process or must not collide; XXH3 for checksums and in-memory
+// tables.
 #pragma once
 
 #include <array>

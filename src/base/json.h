@@ -13,7 +13,8 @@ namespace pagewise {
 
 namespace json = boost::json;
 
-/// Strict JSON, UTF-8 checked, at most `max_depth` levels. Errors: kInvalidArgument with the offset.
+/// Strict JSON, UTF-8 checked, at most `max_depth` levels. Errors: kInvalidArgument with the
+/// offset.
 Result<json::value> parse_json(std::string_view text, std::size_t max_depth = 64);
 
 }  // namespace pagewise

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors as values: `Status` and `Result<T>`. The interface is a subset of std::expected, which C++20
-// lacks, so that replacing it stays mechanical. What a client or a file can cause travels here; bugs
-// go through PW_CHECK (check.h).
+// Errors as values: `Status` and `Result<T>`. The interface is a subset of std::expected, which
+// C++20 lacks, so that replacing it stays mechanical. What a client or a file can cause travels
+// here; bugs go through PW_CHECK (check.h).
 #pragma once
 
 #include <optional>
@@ -15,17 +15,17 @@ namespace pagewise {
 
 enum class ErrorCode {
   kOk = 0,
-  kInvalidArgument,   // the caller's request is wrong; message names the field
-  kNotFound,          // unknown model, route, file
-  kUnsupported,       // understood, but not offered; message names it
-  kMalformed,         // a file's bytes are wrong; message names field and offset
-  kContextTooLong,    // a prompt that can never fit the served context
-  kPoolExhausted,     // no free or evictable KV block now
-  kOverloaded,        // queue full; retry later
-  kRateLimited,       // a key's own limit; retry later
-  kCancelled,         // the client left
-  kIo,                // the operating system refused; message has errno's text
-  kInternal,          // our bug, reported instead of crashing where that harms nobody
+  kInvalidArgument,  // the caller's request is wrong; message names the field
+  kNotFound,         // unknown model, route, file
+  kUnsupported,      // understood, but not offered; message names it
+  kMalformed,        // a file's bytes are wrong; message names field and offset
+  kContextTooLong,   // a prompt that can never fit the served context
+  kPoolExhausted,    // no free or evictable KV block now
+  kOverloaded,       // queue full; retry later
+  kRateLimited,      // a key's own limit; retry later
+  kCancelled,        // the client left
+  kIo,               // the operating system refused; message has errno's text
+  kInternal,         // our bug, reported instead of crashing where that harms nobody
 };
 
 std::string_view error_code_name(ErrorCode code);
@@ -58,7 +58,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}      // NOLINT: implicit by design
   Result(Error error) : error_(std::move(error)) {}  // NOLINT: implicit by design
   Result(ErrorCode code, std::string message) : error_(Error{code, std::move(message)}) {}
 
@@ -99,14 +99,15 @@ class [[nodiscard]] Result {
 #define PW_CONCAT_INNER(a, b) a##b
 #define PW_CONCAT(a, b) PW_CONCAT_INNER(a, b)
 /// Returns the error of `expr` (a Status or Result) from the enclosing function, if it has one.
-#define PW_RETURN_IF_ERROR(expr)                            \
-  do {                                                      \
-    if (auto pw_status = (expr); !pw_status.has_value()) {  \
-      return pw_status.error();                             \
-    }                                                       \
+#define PW_RETURN_IF_ERROR(expr)                           \
+  do {                                                     \
+    if (auto pw_status = (expr); !pw_status.has_value()) { \
+      return pw_status.error();                            \
+    }                                                      \
   } while (false)
 /// `PW_ASSIGN_OR_RETURN(auto x, f());`: unwraps or returns the error.
-#define PW_ASSIGN_OR_RETURN(lhs, expr) PW_ASSIGN_OR_RETURN_IMPL(PW_CONCAT(pw_result_, __LINE__), lhs, expr)
+#define PW_ASSIGN_OR_RETURN(lhs, expr) \
+  PW_ASSIGN_OR_RETURN_IMPL(PW_CONCAT(pw_result_, __LINE__), lhs, expr)
 #define PW_ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
   auto tmp = (expr);                             \
   if (!tmp.has_value()) return tmp.error();      \

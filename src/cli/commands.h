@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function a subcommand, one file each: it adds itself to the app; its callback stores the exit status.
+// One function a subcommand, one file each: it adds itself to the app; its callback stores the exit
+// status.
 #pragma once
 
 #include <CLI/CLI.hpp>
