@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request may ask of sampling. Sampling itself is a pure function of (logits, these, seed, choice,
-// position): sampler.h.
+// What a request may ask of sampling. Sampling itself is a pure function of (logits, these, seed,
+// choice, position): sampler.h.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct Params {
   float top_p = 1.0F;        // 1: off
   float min_p = 0.0F;        // 0: off
   uint64_t seed = 0;
-  /// Log-probabilities of the model's own distribution (before temperature and cuts): the sampled token's and
-  /// this many of the best. Negative: none wanted.
+  /// Log-probabilities of the model's own distribution (before temperature and cuts): the sampled
+  /// token's and this many of the best. Negative: none wanted.
   int32_t logprobs = -1;
 };
 
@@ -29,8 +29,8 @@ struct TokenLogprob {
 
 struct Sampled {
   TokenId token;
-  float logprob = 0;                // only when Params::logprobs >= 0
-  std::vector<TokenLogprob> top;    // best first, Params::logprobs entries
+  float logprob = 0;              // only when Params::logprobs >= 0
+  std::vector<TokenLogprob> top;  // best first, Params::logprobs entries
 };
 
 }  // namespace pagewise::sampling

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// See sampler.h. All loops are plain C++ that the compiler vectorises for the baseline instruction
+// set; sums are doubles in a fixed order.
+#include "sampling/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "base/prng.h"
+
+namespace pagewise::sampling {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr std::size_t kLanes = 16;
+constexpr std::size_t kSumBlock = 256;
+// Up to this many best tokens a heap beside one pass is cheaper than selecting from all.
+constexpr uint32_t kHeapMax = 256;
+// exp(-87) is the last normal float. What lies below weighs nothing beside a maximum of 1.
+constexpr float kExponentMin = -87.0F;
+
+/// exp(x) for x in [-87, 0], 0 below and for NaN. Relative error under 2e-7.
+///
+/// x = n ln 2 + r, |r| <= ln 2 / 2; exp(r) by its Taylor polynomial to r^7 (the first term left out
+/// is under 6e-9), 2^n through the exponent bits. A loop over this has no branch and no call, so it
+/// vectorises; the library's expf would be one call a token, five times as long.
+inline float exp_weight(float x) {
+  const float clamped = x > kExponentMin ? x : kExponentMin;  // also turns NaN into the bound
+  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
+  const float shifted = clamped * 1.44269504F + kRound;
+  const float n = shifted - kRound;
+  // ln 2 in two parts: the first has 9 trailing zero bits, so n times it is exact.
+  const float r = (clamped - n * 0.693359375F) - n * -2.12194440e-4F;
+  float p = 1.0F / 5040.0F;
+  p = p * r + 1.0F / 720.0F;
+  p = p * r + 1.0F / 120.0F;
+  p = p * r + 1.0F / 24.0F;
+  p = p * r + 1.0F / 6.0F;
+  p = p * r + 0.5F;
+  p = p * r + 1.0F;
+  p = p * r + 1.0F;
+  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
+  const float scale = std::bit_cast<float>((exponent + 127) << 23);
+  const float value = p * scale;
+  return x > kExponentMin ? value : 0.0F;
+}
+
+float max_of(std::span<const float> values) {
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, -kInfinity);
+  std::size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      lanes[j] = values[i + j] > lanes[j] ? values[i + j] : lanes[j];
+    }
+  }
+  for (; i < values.size(); ++i) lanes[0] = values[i] > lanes[0] ? values[i] : lanes[0];
+  return *std::max_element(lanes, lanes + kLanes);
+}
+
+uint32_t first_equal(std::span<const float> values, float wanted) {
+  std::size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    int32_t any = 0;
+    for (std::size_t j = 0; j < kLanes; ++j) any |= values[i + j] == wanted ? 1 : 0;
+    if (any != 0) break;
+  }
+  for (; i < values.size(); ++i) {
+    if (values[i] == wanted) return static_cast<uint32_t>(i);
+  }
+  return 0;  // only NaN and nothing else
+}
+
+}  // namespace
+
+uint32_t argmax(std::span<const float> logits) { return first_equal(logits, max_of(logits)); }
+
+Sampler::Sampler(uint32_t vocab_size) : vocab_size_(vocab_size) {
+  PW_CHECK(vocab_size > 0);
+  weights_.resize(vocab_size);
+  block_sums_.resize((vocab_size + kSumBlock - 1) / kSumBlock);
+  candidates_.reserve(vocab_size);
+}
+
+void Sampler::sample(std::span<const float> logits, const Params& params, uint64_t choice,
+                     uint64_t position, Sampled& out) {
+  PW_CHECK(logits.size() == vocab_size_);
+  const float max = max_of(logits);
+  const bool greedy = !(params.temperature > 0) || !std::isfinite(max);
+  const uint32_t token =
+      greedy ? first_equal(logits, max) : draw(logits, max, params, choice, position);
+  out.token = TokenId(static_cast<int32_t>(token));
+  out.logprob = 0;
+  out.top.clear();
+  if (params.logprobs >= 0) {
+    fill_logprobs(logits, max, token, static_cast<uint32_t>(params.logprobs), out);
+  }
+}
+
+uint32_t Sampler::draw(std::span<const float> logits, float max, const Params& params,
+                       uint64_t choice, uint64_t position) {
+  const double uniform = counter_uniform(params.seed, choice, position);
+  const float temperature = params.temperature;
+  const bool cut_k = params.top_k > 0 && params.top_k < vocab_size_;
+  const bool cut_p = params.top_p < 1.0F;
+  const bool cut_min = params.min_p > 0.0F;
+  if (!cut_k && !cut_p && !cut_min) return draw_uncut(logits, max, params, uniform);
+
+  // min-p keeps weights >= min_p (the largest weight is 1): a bound on logits, known before any
+  // exp.
+  float floor = -kInfinity;
+  if (cut_min) {
+    floor = std::min(max, max + temperature * std::log(std::min(params.min_p, 1.0F)));
+  }
+  double total = 0;
+  if (cut_k) {
+    select_best(logits, params.top_k, floor);
+    std::sort(candidates_.begin(), candidates_.end(),
+              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    for (Candidate& candidate : candidates_) {
+      candidate.weight = exp_weight((candidate.logit - max) / temperature);
+      total += candidate.weight;
+    }
+  } else {
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      weights_[i] = exp_weight((logits[i] - max) / temperature);
+    }
+    for (const float weight : weights_) total += weight;
+    // What weighs less than (1 - p) of the total spread evenly over the vocabulary can be left out
+    // by top-p without looking at it: all of it together is at most 1 - p.
+    const double needless =
+        cut_p ? (1.0 - std::max(0.0F, params.top_p)) * total / vocab_size_ : 0.0;
+    candidates_.clear();
+    double kept = 0;
+    for (uint32_t i = 0; i < vocab_size_; ++i) {
+      if (weights_[i] < needless || !(logits[i] >= floor)) continue;
+      candidates_.push_back({logits[i], i, weights_[i]});
+      kept += weights_[i];
+    }
+    if (cut_min) total = kept;  // top-p counts what min-p left
+  }
+  if (cut_p) {
+    keep_top_p(total, params.top_p);
+    total = 0;
+    for (const Candidate& candidate : candidates_) total += candidate.weight;
+  }
+
+  const double target = uniform * total;
+  double sum = 0;
+  uint32_t last = candidates_.front().id;
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.weight == 0) continue;
+    sum += candidate.weight;
+    last = candidate.id;
+    if (sum > target) break;
+  }
+  return last;
+}
+
+uint32_t Sampler::draw_uncut(std::span<const float> logits, float max, const Params& params,
+                             double uniform) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    weights_[i] = exp_weight((logits[i] - max) / params.temperature);
+  }
+  double sum = 0;
+  for (std::size_t block = 0; block < block_sums_.size(); ++block) {
+    block_sums_[block] = sum;
+    const std::size_t end = std::min<std::size_t>(vocab_size_, (block + 1) * kSumBlock);
+    for (std::size_t i = block * kSumBlock; i < end; ++i) sum += weights_[i];
+  }
+  const double target = uniform * sum;
+  // The last block whose running sum is not beyond the target holds the token, unless it is all
+  // zeros.
+  const auto next = std::upper_bound(block_sums_.begin(), block_sums_.end(), target);
+  const std::size_t block = static_cast<std::size_t>(next - block_sums_.begin()) - 1;
+  double running = block_sums_[block];
+  uint32_t last = 0;
+  for (std::size_t i = block * kSumBlock; i < vocab_size_; ++i) {
+    if (weights_[i] == 0) continue;
+    running += weights_[i];
+    last = static_cast<uint32_t>(i);
+    if (running > target) break;
+  }
+  return last;
+}
+
+void Sampler::select_best(std::span<const float> logits, uint32_t count, float floor) {
+  candidates_.clear();
+  if (count > kHeapMax) {
+    for (uint32_t i = 0; i < vocab_size_; ++i) {
+      if (logits[i] >= floor) candidates_.push_back({logits[i], i, 0});
+    }
+    if (candidates_.size() > count) {
+      std::nth_element(candidates_.begin(), candidates_.begin() + count, candidates_.end(), larger);
+      candidates_.resize(count);
+    }
+    return;
+  }
+  // A heap with the smallest of the best on top. Ids ascend, so an equal logit never displaces one.
+  for (uint32_t i = 0; i < vocab_size_; ++i) {
+    if (!(logits[i] >= floor)) continue;
+    if (candidates_.size() < count) {
+      candidates_.push_back({logits[i], i, 0});
+      std::push_heap(candidates_.begin(), candidates_.end(), larger);
+    } else if (logits[i] > candidates_.front().logit) {
+      std::pop_heap(candidates_.begin(), candidates_.end(), larger);
+      candidates_.back() = {logits[i], i, 0};
+      std::push_heap(candidates_.begin(), candidates_.end(), larger);
+    }
+  }
+}
+
+/// Leaves the fewest largest candidates whose weights reach top_p * total, at least one, in
+/// ascending id. A quick-select by mass: linear on average, where sorting a flat distribution would
+/// take 5 ms.
+void Sampler::keep_top_p(double total, float top_p) {
+  const double wanted = std::max(0.0F, top_p) * total;
+  auto low = candidates_.begin();
+  auto high = candidates_.end();
+  double mass = 0;  // of [begin, low): all larger than the rest
+  int rounds = 0;
+  while (high - low > 1) {
+    if (++rounds > 64) {  // unlucky pivots: bound the cost
+      std::sort(low, high, larger);
+      while (low != high && mass + low->weight < wanted) mass += (low++)->weight;
+      break;
+    }
+    const auto middle = low + (high - low) / 2;
+    if (larger(*middle, *low)) std::swap(*middle, *low);
+    if (larger(*(high - 1), *low)) std::swap(*(high - 1), *low);
+    if (larger(*(high - 1), *middle)) std::swap(*(high - 1), *middle);
+    const Candidate pivot = *middle;  // the median of three, so neither side is everything
+    const auto split =
+        std::partition(low, high, [&](const Candidate& c) { return larger(c, pivot); });
+    double upper = 0;
+    for (auto it = low; it != split; ++it) upper += it->weight;
+    if (split == low) {
+      // The pivot is the largest of the range: decide on it alone.
+      std::iter_swap(low,
+                     std::find_if(low, high, [&](const Candidate& c) { return c.id == pivot.id; }));
+      if (mass + low->weight >= wanted) {
+        high = low + 1;
+      } else {
+        mass += low->weight;
+        ++low;
+      }
+    } else if (mass + upper >= wanted) {
+      high = split;
+    } else {
+      mass += upper;
+      low = split;
+    }
+  }
+  const auto end = low == candidates_.end() ? low : low + 1;
+  candidates_.erase(end, candidates_.end());
+  std::sort(candidates_.begin(), candidates_.end(),
+            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+}
+
+void Sampler::fill_logprobs(std::span<const float> logits, float max, uint32_t token, uint32_t best,
+                            Sampled& out) {
+  double log_total = max;
+  if (std::isfinite(max)) {
+    for (std::size_t i = 0; i < logits.size(); ++i) weights_[i] = exp_weight(logits[i] - max);
+    double total = 0;
+    for (const float weight : weights_) total += weight;
+    log_total = double{max} + std::log(total);
+  }
+  const auto logprob = [&](float logit) {
+    if (!std::isfinite(max)) return logit == max ? 0.0F : kLogprobMin;
+    const double value = double{logit} - log_total;
+    return value > kLogprobMin ? static_cast<float>(std::min(value, 0.0)) : kLogprobMin;
+  };
+  out.logprob = logprob(logits[token]);
+  if (best == 0) return;
+  select_best(logits, std::min(best, vocab_size_), -kInfinity);
+  std::sort(candidates_.begin(), candidates_.end(), larger);
+  out.top.reserve(candidates_.size());
+  for (const Candidate& candidate : candidates_) {
+    out.top.push_back({TokenId(static_cast<int32_t>(candidate.id)), logprob(candidate.logit)});
+  }
+}
+
+}  // namespace pagewise::sampling

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sampling against its definition: a plain sorted implementation, chi-square on the draws, and the
+// edges.
+#include "sampling/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "base/prng.h"
+
+namespace pagewise::sampling {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+uint64_t test_seed() {
+  const char* text = std::getenv("PAGEWISE_TEST_SEED");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : 20261130;
+}
+
+std::vector<float> random_logits(uint32_t count, uint64_t seed, float spread) {
+  Prng prng(seed);
+  std::vector<float> logits(count);
+  for (float& logit : logits) {
+    // A sum of uniforms: near normal, with the long flat tail that real logits have.
+    float sum = 0;
+    for (int i = 0; i < 4; ++i) sum += static_cast<float>(prng.uniform()) - 0.5F;
+    logit = sum * spread;
+  }
+  return logits;
+}
+
+/// The definition, by sorting everything: which tokens may come, with their probabilities.
+std::vector<double> distribution(const std::vector<float>& logits, const Params& params) {
+  std::vector<uint32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
+  const double max = logits[order[0]];
+  std::vector<double> weight(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    weight[i] = std::exp((logits[i] - max) / params.temperature);
+  }
+  std::size_t kept = order.size();
+  if (params.min_p > 0) {
+    kept = static_cast<std::size_t>(
+        std::find_if(order.begin(), order.end(),
+                     [&](uint32_t id) { return weight[id] < params.min_p; }) -
+        order.begin());
+  }
+  if (params.top_k > 0) kept = std::min<std::size_t>(kept, params.top_k);
+  double total = 0;
+  for (std::size_t i = 0; i < kept; ++i) total += weight[order[i]];
+  if (params.top_p < 1) {
+    double sum = 0;
+    std::size_t count = 0;
+    while (count < kept && (count == 0 || sum < params.top_p * total))
+      sum += weight[order[count++]];
+    kept = count;
+    total = sum;
+  }
+  std::vector<double> result(logits.size(), 0);
+  for (std::size_t i = 0; i < kept; ++i) result[order[i]] = weight[order[i]] / total;
+  return result;
+}
+
+struct Cuts {
+  const char* name;
+  Params params;
+};
+
+std::vector<Cuts> all_cuts() {
+  const auto make = [](float temperature, uint32_t top_k, float top_p, float min_p) {
+    Params params;
+    params.temperature = temperature;
+    params.top_k = top_k;
+    params.top_p = top_p;
+    params.min_p = min_p;
+    return params;
+  };
+  return {
+      {"temperature 1", make(1, 0, 1, 0)},
+      {"temperature 0.5", make(0.5F, 0, 1, 0)},
+      {"temperature 3", make(3, 0, 1, 0)},
+      {"top-k 5", make(1, 5, 1, 0)},
+      {"top-p 0.8", make(1, 0, 0.8F, 0)},
+      {"min-p 0.1", make(1, 0, 1, 0.1F)},
+      {"top-k 10, top-p 0.7", make(1.2F, 10, 0.7F, 0)},
+      {"all", make(0.9F, 12, 0.9F, 0.02F)},
+  };
+}
+
+TEST(Sampler, DrawsFollowTheDefinitionOfTheDistribution) {
+  const uint64_t seed = test_seed();
+  RecordProperty("seed", std::to_string(seed));
+  std::printf("PAGEWISE_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  const std::vector<float> logits = random_logits(24, seed, 6);
+  Sampler sampler(24);
+  constexpr int kDraws = 40'000;
+  for (const Cuts& cuts : all_cuts()) {
+    Params params = cuts.params;
+    params.seed = seed;
+    const std::vector<double> expected = distribution(logits, params);
+    std::vector<int> counts(24, 0);
+    for (int i = 0; i < kDraws; ++i) {
+      const Sampled sampled = sampler.sample(logits, params, 0, static_cast<uint64_t>(i));
+      ++counts[static_cast<std::size_t>(sampled.token.value)];
+    }
+    // Chi-square over the cells with at least 5 expected, the rest pooled into one.
+    double chi_square = 0;
+    int cells = 0;
+    double rest_expected = 0;
+    double rest_counted = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (expected[i] == 0) {
+        EXPECT_EQ(counts[i], 0) << cuts.name << ": token " << i << " was cut, yet drawn";
+        continue;
+      }
+      const double mean = expected[i] * kDraws;
+      if (mean < 5) {
+        rest_expected += mean;
+        rest_counted += counts[i];
+        continue;
+      }
+      chi_square += (counts[i] - mean) * (counts[i] - mean) / mean;
+      ++cells;
+    }
+    if (rest_expected > 1) {
+      chi_square += (rest_counted - rest_expected) * (rest_counted - rest_expected) / rest_expected;
+      ++cells;
+    }
+    // Mean k, deviation sqrt(2k): six deviations and a bit leave one false alarm in some 10^6
+    // seeds.
+    EXPECT_LT(chi_square, cells + 7 * std::sqrt(2.0 * cells) + 10) << cuts.name;
+  }
+}
+
+TEST(Sampler, OnlyEverDrawsTokensThatTheCutsLeave) {
+  const uint64_t seed = test_seed() + 1;
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  Prng prng(seed);
+  for (int round = 0; round < 400; ++round) {
+    const uint32_t vocab = 1 + static_cast<uint32_t>(prng.below(700));
+    std::vector<float> logits =
+        random_logits(vocab, prng.next(), static_cast<float>(1 + prng.below(30)));
+    if (round % 3 == 0) {
+      for (float& logit : logits) logit = std::round(logit);  // many ties
+    }
+    Params params;
+    params.temperature = 0.1F + static_cast<float>(prng.uniform()) * 2;
+    params.top_k = prng.below(2) ? 0 : 1 + static_cast<uint32_t>(prng.below(600));
+    params.top_p = prng.below(2) ? 1.0F : static_cast<float>(prng.uniform());
+    params.min_p = prng.below(3) ? 0.0F : static_cast<float>(prng.uniform());
+    params.seed = prng.next();
+    std::vector<double> allowed = distribution(logits, params);
+    Sampler sampler(vocab);
+    // The last token that a cut keeps hangs on the rounding of a sum; draws beyond it must not
+    // happen.
+    Params wider = params;
+    wider.top_p = params.top_p < 1 ? std::min(1.0F, params.top_p + 1e-5F) : 1.0F;
+    wider.min_p = params.min_p * (1 - 1e-5F);
+    const std::vector<double> bound = distribution(logits, wider);
+    for (uint64_t i = 0; i < 50; ++i) {
+      const auto token = static_cast<std::size_t>(sampler.sample(logits, params, 3, i).token.value);
+      EXPECT_TRUE(allowed[token] > 0 || bound[token] > 0)
+          << "round " << round << " token " << token << " logit " << logits[token];
+    }
+  }
+}
+
+TEST(Sampler, IsAPureFunctionOfLogitsParametersChoiceAndPosition) {
+  const uint64_t seed = test_seed() + 2;
+  const std::vector<float> logits = random_logits(1000, seed, 8);
+  const std::vector<float> other = random_logits(1000, seed + 1, 8);
+  Params params;
+  params.temperature = 1.3F;
+  params.top_p = 0.95F;
+  params.logprobs = 3;
+  params.seed = 5;
+  Sampler first(1000);
+  Sampler second(1000);
+  std::set<int32_t> seen_choices;
+  std::set<int32_t> seen_positions;
+  for (uint64_t i = 0; i < 200; ++i) {
+    const Sampled a = first.sample(logits, params, i % 7, i);
+    (void)second.sample(other, params, 1, i);  // a history that must not show
+    const Sampled b = second.sample(logits, params, i % 7, i);
+    EXPECT_EQ(a.token, b.token);
+    EXPECT_EQ(a.logprob, b.logprob);
+    ASSERT_EQ(a.top.size(), 3U);
+    for (int k = 0; k < 3; ++k) EXPECT_EQ(a.top[k].logprob, b.top[k].logprob);
+    seen_choices.insert(first.sample(logits, params, i, 4).token.value);
+    seen_positions.insert(first.sample(logits, params, 4, i).token.value);
+  }
+  EXPECT_GT(seen_choices.size(), 5U) << "choices of one request must differ (C19)";
+  EXPECT_GT(seen_positions.size(), 5U);
+}
+
+TEST(Sampler, GreedyTakesTheLowestIdAmongEqualMaxima) {
+  for (const uint32_t vocab : {1U, 2U, 15U, 16U, 17U, 64U, 1000U}) {
+    Sampler sampler(vocab);
+    Params params;
+    params.temperature = 0;
+    for (uint32_t first = 0; first < vocab; first = first * 2 + 1) {
+      std::vector<float> logits(vocab, -1.0F);
+      for (uint32_t i = first; i < vocab; i += 3) logits[i] = 2.5F;
+      EXPECT_EQ(sampler.sample(logits, params, 0, 0).token.value, static_cast<int32_t>(first));
+    }
+  }
+}
+
+TEST(Sampler, TopKOfOneAndTopPOfZeroAreGreedy) {
+  std::vector<float> logits = random_logits(5000, test_seed() + 3, 4);
+  logits[700] = logits[400] = 30;  // a tie: the lower id
+  Sampler sampler(5000);
+  Params params;
+  params.temperature = 5;
+  for (uint64_t i = 0; i < 100; ++i) {
+    Params k = params;
+    k.top_k = 1;
+    EXPECT_EQ(sampler.sample(logits, k, 0, i).token.value, 400);
+    Params p = params;
+    p.top_p = 0;
+    EXPECT_EQ(sampler.sample(logits, p, 0, i).token.value, 400);
+    Params negative = params;
+    negative.top_p = -1;
+    EXPECT_EQ(sampler.sample(logits, negative, 0, i).token.value, 400);
+  }
+}
+
+TEST(Sampler, ATinyTemperatureIsGreedyExceptBetweenEqualMaxima) {
+  std::vector<float> logits = random_logits(300, test_seed() + 4, 4);
+  logits[17] = logits[200] = 9;
+  Sampler sampler(300);
+  for (const float temperature : {1e-3F, 1e-10F, 1e-38F, 1e-45F}) {
+    Params params;
+    params.temperature = temperature;
+    std::set<int32_t> seen;
+    for (uint64_t i = 0; i < 64; ++i) seen.insert(sampler.sample(logits, params, 0, i).token.value);
+    EXPECT_EQ(seen, (std::set<int32_t>{17, 200})) << temperature;
+  }
+}
+
+TEST(Sampler, SurvivesParametersOutOfRange) {
+  const std::vector<float> logits = random_logits(100, test_seed() + 5, 4);
+  const uint32_t best = argmax(logits);
+  Sampler sampler(100);
+  for (const float temperature : {-1.0F, kNan, 0.0F}) {
+    Params params;
+    params.temperature = temperature;
+    EXPECT_EQ(sampler.sample(logits, params, 0, 1).token.value, static_cast<int32_t>(best));
+  }
+  Params params;
+  params.temperature = kInf;  // flat: any token, but a token
+  params.min_p = 2;
+  params.top_k = 1'000'000;
+  const int32_t token = sampler.sample(logits, params, 0, 1).token.value;
+  EXPECT_GE(token, 0);
+  EXPECT_LT(token, 100);
+  params.temperature = 1;  // min-p above 1 keeps the maximum
+  EXPECT_EQ(sampler.sample(logits, params, 0, 1).token.value, static_cast<int32_t>(best));
+}
+
+TEST(Sampler, NanAndInfinityNeitherWinNorPoisonTheRow) {
+  std::vector<float> logits(64, 0.0F);
+  logits[0] = kNan;
+  logits[3] = -kInf;
+  logits[9] = 4;
+  Sampler sampler(64);
+  Params params;
+  params.logprobs = 2;
+  for (const float top_p : {1.0F, 0.9F}) {
+    params.top_p = top_p;
+    for (uint64_t i = 0; i < 300; ++i) {
+      const Sampled sampled = sampler.sample(logits, params, 0, i);
+      EXPECT_NE(sampled.token.value, 0);
+      EXPECT_NE(sampled.token.value, 3);
+      EXPECT_TRUE(std::isfinite(sampled.logprob));
+      EXPECT_EQ(sampled.top[0].token.value, 9);
+    }
+  }
+  EXPECT_EQ(sampler.sample(std::vector<float>(64, kNan), params, 0, 0).token.value, 0);
+  EXPECT_EQ(sampler.sample(std::vector<float>(64, -kInf), params, 0, 0).token.value, 0);
+  logits[50] = kInf;
+  EXPECT_EQ(sampler.sample(logits, params, 0, 0).token.value, 50);
+}
+
+TEST(Sampler, LogprobsAreTheModelsOwnDistributionBeforeTemperatureAndCuts) {
+  const std::vector<float> logits = random_logits(2000, test_seed() + 6, 12);
+  double total = 0;
+  for (const float logit : logits) total += std::exp(double{logit});
+  Sampler sampler(2000);
+  Params params;
+  params.temperature = 0.3F;
+  params.top_k = 4;
+  params.logprobs = 5;
+  const Sampled sampled = sampler.sample(logits, params, 0, 0);
+  const auto exact = [&](TokenId id) {
+    return double{logits[static_cast<std::size_t>(id.value)]} - std::log(total);
+  };
+  EXPECT_NEAR(sampled.logprob, exact(sampled.token), 2e-6);
+  ASSERT_EQ(sampled.top.size(), 5U);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(sampled.top[i].logprob, exact(sampled.top[i].token), 2e-6);
+    if (i > 0) {
+      EXPECT_LE(sampled.top[i].logprob, sampled.top[i - 1].logprob);
+    }
+  }
+  EXPECT_EQ(sampled.top[0].token.value, static_cast<int32_t>(argmax(logits)));
+  Params none;
+  none.temperature = 0;
+  EXPECT_TRUE(sampler.sample(logits, none, 0, 0).top.empty());
+  none.logprobs = 5000;  // more than there are
+  EXPECT_EQ(sampler.sample(logits, none, 0, 0).top.size(), 2000U);
+}
+
+TEST(Sampler, BestTokensListTiesByAscendingId) {
+  std::vector<float> logits(1000, 1.0F);
+  logits[500] = 2;
+  Sampler sampler(1000);
+  Params params;
+  params.temperature = 0;
+  for (const int32_t count : {4, 400}) {  // the heap and the selection
+    params.logprobs = count;
+    const Sampled sampled = sampler.sample(logits, params, 0, 0);
+    ASSERT_EQ(sampled.top.size(), static_cast<std::size_t>(count));
+    EXPECT_EQ(sampled.top[0].token.value, 500);
+    for (int32_t i = 1; i < count; ++i)
+      EXPECT_EQ(sampled.top[static_cast<std::size_t>(i)].token.value, i - 1);
+  }
+}
+
+TEST(Sampler, SteadyUseAllocatesNothing) {
+  const std::vector<float> logits = random_logits(4000, test_seed() + 7, 3);
+  Sampler sampler(4000);
+  Sampled out;
+  Params params;
+  params.logprobs = 5;
+  params.top_p = 0.9F;
+  sampler.sample(logits, params, 0, 0, out);
+  const auto* top = out.top.data();
+  for (uint64_t i = 1; i < 50; ++i) {
+    sampler.sample(logits, params, 0, i, out);
+    EXPECT_EQ(out.top.data(), top) << "the list of best tokens moved";
+  }
+}
+
+}  // namespace
+}  // namespace pagewise::sampling
