@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // GGUF model files: untrusted bytes in, checked metadata and tensors out.
 //
-// The file is mapped, not read; the header is parsed once with every count, length and offset checked
-// against the bytes that are really there, so that a header that lies costs neither memory nor time.
-// Source: the GGUF specification, versions 2 and 3, little-endian.
+// The file is mapped, not read; the header is parsed once with every count, length and offset
+// checked against the bytes that are really there, so that a header that lies costs neither memory
+// nor time. Source: the GGUF specification, versions 2 and 3, little-endian.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -23,7 +24,8 @@ namespace pagewise::gguf {
 
 struct Array;
 /// Integers are widened to (u)int64, floats to double, strings copied.
-using Value = std::variant<uint64_t, int64_t, double, bool, std::string, std::shared_ptr<const Array>>;
+using Value =
+    std::variant<uint64_t, int64_t, double, bool, std::string, std::shared_ptr<const Array>>;
 struct Array {
   std::variant<std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>, std::vector<bool>,
                std::vector<std::string_view>>
@@ -37,6 +39,7 @@ struct Tensor {
   std::vector<uint64_t> shape;  // fastest-varying first, as in the file: [columns, rows, ...]
   uint64_t file_offset = 0;     // absolute
   uint64_t bytes = 0;
+  uint64_t info_offset = 0;  // where the header describes it: the offset that errors about it name
 
   uint64_t columns() const { return shape.empty() ? 1 : shape[0]; }
   uint64_t rows() const;  // product of the others
@@ -51,7 +54,11 @@ struct OpenOptions {
 class File {
  public:
   /// Errors: kIo (path and errno text); kMalformed: "PATH: FIELD at offset N: REASON".
-  /// Cost: under 1 s and 200 MiB for any file, however large the counts it claims.
+  /// kUnsupported, in the same form: a version other than 2 and 3, a byte-swapped file, an array of
+  /// arrays, a tensor type whose number names none that we know. Cost: under 1 s and 200 MiB for
+  /// any file, however large the counts it claims: a header whose bytes and parsed form together
+  /// exceed 128 MiB is refused (the largest vocabularies need about 32 MiB). The mapping relies on
+  /// nobody cutting the file off while it is open.
   static Result<std::unique_ptr<File>> open(const std::string& path, OpenOptions options = {});
   ~File();
   File(const File&) = delete;
@@ -70,10 +77,20 @@ class File {
   Result<std::optional<std::string>> find_string(std::string_view key) const;
   Result<uint64_t> require_uint(std::string_view key) const;
   Result<std::string> require_string(std::string_view key) const;
-  /// Empty span when absent.
+  /// Empty when absent. `int_array` takes integers of any width and booleans (as 0 and 1),
+  /// `float_array` also integers.
   Result<std::span<const std::string_view>> string_array(std::string_view key) const;
   Result<std::vector<int64_t>> int_array(std::string_view key) const;
   Result<std::vector<double>> float_array(std::string_view key) const;
+
+  /// The error for a value that is well-formed but makes no sense to the caller, in the reader's
+  /// own form: "PATH: KEY at offset N: REASON" ("PATH: KEY: REASON" for a key that the file does
+  /// not have).
+  Error bad_value(std::string_view key, std::string_view reason,
+                  ErrorCode code = ErrorCode::kMalformed) const;
+  /// The same for a tensor: "PATH: tensor 'NAME' at offset N: REASON".
+  Error bad_tensor(const Tensor& tensor, std::string_view reason,
+                   ErrorCode code = ErrorCode::kMalformed) const;
 
   std::span<const Tensor> tensors() const;
   const Tensor* find_tensor(std::string_view name) const;
