@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/kv_arena.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace pagewise::model {
+namespace {
+
+constexpr uint64_t kHugePageBytes = 2 * kMiB;
+
+}  // namespace
+
+Result<std::unique_ptr<KvArena>> KvArena::create(const kv::Geometry& geometry,
+                                                 std::span<const uint32_t> blocks) {
+  PW_CHECK(blocks.size() == geometry.groups.size());
+  std::unique_ptr<KvArena> arena(new KvArena(geometry));
+  for (uint32_t g = 0; g < blocks.size(); ++g) {
+    const kv::GroupGeometry& shape = geometry.groups[g];
+    for (const KvType type : {shape.key_type, shape.value_type}) {
+      if (type == KvType::kQ8_0) {
+        return Error{ErrorCode::kUnsupported,
+                     "KV type q8_0 is not supported by this executor; supported: f16, bf16, f32"};
+      }
+    }
+    const uint64_t stride = geometry.block_stride(g);
+    if (blocks[g] == 0 || stride > (uint64_t{1} << 46) / blocks[g]) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("a KV pool of {} blocks of {} is not possible", blocks[g],
+                               format_size(stride))};
+    }
+    // Reserve one huge page more than needed and align within, so that huge pages can cover it all.
+    const uint64_t bytes = stride * blocks[g] + kHugePageBytes;
+    void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED) {
+      return Error{ErrorCode::kIo, fmt::format("cannot reserve {} of address space for KV: {}",
+                                               format_size(bytes), std::strerror(errno))};
+    }
+    auto* start = static_cast<std::byte*>(mapping);
+    const uint64_t lead = round_up(reinterpret_cast<uintptr_t>(start), kHugePageBytes) -
+                          reinterpret_cast<uintptr_t>(start);
+    if (lead > 0) munmap(start, lead);
+    Group group;
+    group.base = start + lead;
+    group.mapped_bytes = bytes - lead;
+    group.blocks = blocks[g];
+    group.used.resize(blocks[g], false);
+    // Advice only: a system without huge pages, or with them switched off, works as well.
+    (void)madvise(group.base, group.mapped_bytes, MADV_HUGEPAGE);
+    // What people wrote does not belong into a core dump.
+    (void)madvise(group.base, group.mapped_bytes, MADV_DONTDUMP);
+    arena->groups_.push_back(std::move(group));
+  }
+  return arena;
+}
+
+KvArena::~KvArena() {
+  for (const Group& group : groups_) munmap(group.base, group.mapped_bytes);
+}
+
+std::byte* KvArena::block(uint32_t group, BlockId id) {
+  PW_CHECK(group < groups_.size() && id.value < groups_[group].blocks);
+  return groups_[group].base + geometry_.block_stride(group) * id.value;
+}
+
+const std::byte* KvArena::block(uint32_t group, BlockId id) const {
+  PW_CHECK(group < groups_.size() && id.value < groups_[group].blocks);
+  return groups_[group].base + geometry_.block_stride(group) * id.value;
+}
+
+uint64_t KvArena::key_offset(uint32_t group, uint32_t group_layer, uint32_t kv_head) const {
+  const kv::GroupGeometry& shape = geometry_.groups[group];
+  const uint64_t head_bytes = (kv_row_bytes(shape.key_type, shape.key_dim) +
+                               kv_row_bytes(shape.value_type, shape.value_dim)) *
+                              geometry_.block_tokens;
+  return (uint64_t{group_layer} * shape.kv_heads + kv_head) * head_bytes;
+}
+
+uint64_t KvArena::value_offset(uint32_t group, uint32_t group_layer, uint32_t kv_head) const {
+  const kv::GroupGeometry& shape = geometry_.groups[group];
+  return key_offset(group, group_layer, kv_head) +
+         kv_row_bytes(shape.key_type, shape.key_dim) * geometry_.block_tokens;
+}
+
+void KvArena::commit(uint32_t group, std::span<const BlockId> blocks) {
+  for (const BlockId id : blocks) {
+    std::byte* const bytes = block(group, id);
+    Group& state = groups_[group];
+    if (state.used[id.value]) {
+      std::memset(bytes, 0, geometry_.block_bytes(group));
+    } else {
+      state.used[id.value] = true;
+      state.used_count++;
+    }
+  }
+}
+
+void KvArena::release(uint32_t group, std::span<const BlockId> blocks) {
+  for (const BlockId id : blocks) {
+    std::byte* const bytes = block(group, id);
+    Group& state = groups_[group];
+    if (!state.used[id.value]) continue;
+    // Private anonymous memory reads as zeros after this, so `used` may be cleared. Should the
+    // system refuse, the block stays marked and commit() zeroes it.
+    if (madvise(bytes, geometry_.block_stride(group), MADV_DONTNEED) != 0) continue;
+    state.used[id.value] = false;
+    state.used_count--;
+  }
+}
+
+void KvArena::copy(uint32_t group, BlockId from, BlockId to, uint32_t positions) {
+  PW_CHECK(positions <= geometry_.block_tokens && from != to);
+  const kv::GroupGeometry& shape = geometry_.groups[group];
+  const std::byte* const source = block(group, from);
+  std::byte* const target = block(group, to);
+  const uint64_t key_bytes = kv_row_bytes(shape.key_type, 1);
+  const uint64_t key_line = key_bytes * geometry_.block_tokens;
+  for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+    for (uint32_t head = 0; head < shape.kv_heads; ++head) {
+      const uint64_t keys = key_offset(group, layer, head);
+      for (uint32_t d = 0; d < shape.key_dim; ++d) {
+        std::memcpy(target + keys + d * key_line, source + keys + d * key_line,
+                    positions * key_bytes);
+      }
+      const uint64_t values = value_offset(group, layer, head);
+      std::memcpy(target + values, source + values,
+                  positions * kv_row_bytes(shape.value_type, shape.value_dim));
+    }
+  }
+}
+
+void KvArena::read(uint32_t group, BlockId id, std::span<std::byte> out) const {
+  PW_CHECK(out.size() == geometry_.block_bytes(group));
+  std::memcpy(out.data(), block(group, id), out.size());
+}
+
+void KvArena::write(uint32_t group, BlockId id, std::span<const std::byte> bytes) {
+  PW_CHECK(bytes.size() == geometry_.block_bytes(group));
+  PW_CHECK(groups_[group].used[id.value]);
+  std::memcpy(block(group, id), bytes.data(), bytes.size());
+}
+
+}  // namespace pagewise::model

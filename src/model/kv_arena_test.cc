@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/kv_arena.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/prng.h"
+
+namespace pagewise::model {
+namespace {
+
+kv::Geometry two_groups(uint32_t block_tokens) {
+  kv::Geometry geometry;
+  geometry.block_tokens = block_tokens;
+  geometry.groups.push_back({.layers = 3,
+                             .kv_heads = 2,
+                             .key_dim = 8,
+                             .value_dim = 12,
+                             .window = 0,
+                             .key_type = KvType::kF16,
+                             .value_type = KvType::kF32});
+  geometry.groups.push_back({.layers = 1,
+                             .kv_heads = 1,
+                             .key_dim = 64,
+                             .value_dim = 64,
+                             .window = 512,
+                             .key_type = KvType::kBF16,
+                             .value_type = KvType::kBF16});
+  return geometry;
+}
+
+std::unique_ptr<KvArena> make(uint32_t block_tokens, uint32_t blocks) {
+  const std::vector<uint32_t> counts = {blocks, blocks + 1};
+  auto arena = KvArena::create(two_groups(block_tokens), counts);
+  EXPECT_TRUE(arena.has_value());
+  return std::move(*arena);
+}
+
+bool all_zero(const KvArena& arena, uint32_t group, BlockId id) {
+  std::vector<std::byte> bytes(arena.geometry().block_bytes(group));
+  arena.read(group, id, bytes);
+  for (const std::byte byte : bytes) {
+    if (byte != std::byte{0}) return false;
+  }
+  return true;
+}
+
+TEST(KvArena, KeepsBlocksApartAndWithinTheirStride) {
+  for (const uint32_t block_tokens : {1U, 16U, 32U, 256U}) {
+    auto arena = make(block_tokens, 5);
+    for (uint32_t group = 0; group < 2; ++group) {
+      std::vector<BlockId> ids;
+      for (uint32_t i = 0; i < arena->blocks(group); ++i) ids.emplace_back(i);
+      arena->commit(group, ids);
+      // Each block carries its own byte; an overlap would show in another block.
+      std::vector<std::byte> bytes(arena->geometry().block_bytes(group));
+      for (const BlockId id : ids) {
+        std::memset(bytes.data(), static_cast<int>(id.value) + 1, bytes.size());
+        arena->write(group, id, bytes);
+      }
+      for (const BlockId id : ids) {
+        arena->read(group, id, bytes);
+        for (const std::byte byte : bytes) ASSERT_EQ(static_cast<uint32_t>(byte), id.value + 1);
+      }
+      EXPECT_EQ(arena->block(group, BlockId(1)) - arena->block(group, BlockId(0)),
+                static_cast<std::ptrdiff_t>(arena->geometry().block_stride(group)));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->block(group, BlockId(0))) % 4096, 0U);
+    }
+  }
+}
+
+TEST(KvArena, GivesZerosAgainWhenABlockIsCommittedAgainRule5) {
+  auto arena = make(16, 3);
+  const std::vector<BlockId> ids = {BlockId(0), BlockId(2)};
+  arena->commit(0, ids);
+  std::vector<std::byte> bytes(arena->geometry().block_bytes(0), std::byte{0xff});
+  for (const BlockId id : ids) arena->write(0, id, bytes);
+  arena->commit(0, std::span(ids).first(1));
+  EXPECT_TRUE(all_zero(*arena, 0, BlockId(0)));
+  EXPECT_FALSE(all_zero(*arena, 0, BlockId(2)));
+}
+
+TEST(KvArena, GivesMemoryBackAndZerosAfterwards) {
+  auto arena = make(16, 3);
+  const std::vector<BlockId> ids = {BlockId(0), BlockId(1)};
+  arena->commit(0, ids);
+  EXPECT_EQ(arena->committed(0), 2U);
+  std::vector<std::byte> bytes(arena->geometry().block_bytes(0), std::byte{0x5a});
+  for (const BlockId id : ids) arena->write(0, id, bytes);
+  arena->release(0, std::span(ids).first(1));
+  EXPECT_EQ(arena->committed(0), 1U);
+  EXPECT_TRUE(all_zero(*arena, 0, BlockId(0)));
+  std::vector<std::byte> kept(bytes.size());
+  arena->read(0, BlockId(1), kept);
+  EXPECT_EQ(kept, bytes);
+  arena->commit(0, std::span(ids).first(1));
+  EXPECT_TRUE(all_zero(*arena, 0, BlockId(0)));
+  EXPECT_EQ(arena->committed(0), 2U);
+}
+
+TEST(KvArena, CopiesExactlyTheAskedPositions) {
+  constexpr uint32_t kBlockTokens = 16;
+  auto arena = make(kBlockTokens, 2);
+  const std::vector<BlockId> ids = {BlockId(0), BlockId(1)};
+  const kv::GroupGeometry& shape = arena->geometry().groups[0];
+  std::vector<std::byte> bytes(arena->geometry().block_bytes(0));
+  constexpr uint64_t kSeed = 7;
+  RecordProperty("seed", std::to_string(kSeed));
+  Prng prng(kSeed);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(1 + prng.below(255));
+  for (uint32_t positions = 0; positions <= kBlockTokens; ++positions) {
+    arena->commit(0, ids);
+    arena->write(0, BlockId(0), bytes);
+    arena->copy(0, BlockId(0), BlockId(1), positions);
+    const std::byte* from = arena->block(0, BlockId(0));
+    const std::byte* to = arena->block(0, BlockId(1));
+    for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+      for (uint32_t head = 0; head < shape.kv_heads; ++head) {
+        for (uint32_t t = 0; t < kBlockTokens; ++t) {
+          for (uint32_t d = 0; d < shape.key_dim; ++d) {  // f16, [key_dim][block_tokens]
+            const uint64_t at = arena->key_offset(0, layer, head) + (d * kBlockTokens + t) * 2;
+            ASSERT_EQ(to[at], t < positions ? from[at] : std::byte{0});
+          }
+          for (uint32_t d = 0; d < shape.value_dim; ++d) {  // f32, [block_tokens][value_dim]
+            const uint64_t at = arena->value_offset(0, layer, head) + (t * shape.value_dim + d) * 4;
+            ASSERT_EQ(to[at], t < positions ? from[at] : std::byte{0});
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(KvArena, PlacesHeadsWithoutGapsSoThatTheLastEndsWithTheBlock) {
+  auto arena = make(32, 1);
+  const kv::GroupGeometry& shape = arena->geometry().groups[0];
+  EXPECT_EQ(arena->key_offset(0, 0, 0), 0U);
+  const uint64_t head_bytes = 32 * (8 * 2 + 12 * 4);
+  EXPECT_EQ(arena->key_offset(0, 1, 1), 3 * head_bytes);
+  EXPECT_EQ(arena->value_offset(0, shape.layers - 1, shape.kv_heads - 1) + 32 * 12 * 4,
+            arena->geometry().block_bytes(0));
+}
+
+TEST(KvArena, RefusesWhatItCannotHold) {
+  kv::Geometry geometry = two_groups(32);
+  geometry.groups.resize(1);
+  geometry.groups[0].key_dim = 32;
+  geometry.groups[0].key_type = KvType::kQ8_0;
+  const std::vector<uint32_t> one = {1};
+  EXPECT_EQ(KvArena::create(geometry, one).error().code, ErrorCode::kUnsupported);
+  geometry.groups[0].key_type = KvType::kF16;
+  const std::vector<uint32_t> none = {0};
+  EXPECT_EQ(KvArena::create(geometry, none).error().code, ErrorCode::kInvalidArgument);
+  geometry.groups[0].layers = 1U << 20;
+  const std::vector<uint32_t> many = {0xffffffff};
+  EXPECT_EQ(KvArena::create(geometry, many).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pagewise::model

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/spec.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "model/test_gguf.h"
+
+namespace pagewise::model {
+namespace {
+
+using testing::GgufBuilder;
+using testing::llama_model;
+using testing::LlamaShape;
+using testing::TempPath;
+
+Result<ModelSpec> spec_of(const GgufBuilder& builder) {
+  const TempPath path("pagewise-spec");
+  builder.write(path.str());
+  auto file = gguf::File::open(path.str());
+  EXPECT_TRUE(file.has_value()) << file.error().message;
+  return spec_from_gguf(**file);
+}
+
+void expect_error(const GgufBuilder& builder, ErrorCode code,
+                  std::initializer_list<std::string_view> words) {
+  const Result<ModelSpec> spec = spec_of(builder);
+  ASSERT_FALSE(spec.has_value());
+  EXPECT_EQ(spec.error().code, code) << spec.error().message;
+  for (const std::string_view word : words) {
+    EXPECT_NE(spec.error().message.find(word), std::string::npos)
+        << "'" << word << "' is not in: " << spec.error().message;
+  }
+  EXPECT_EQ(spec.error().message.find('\n'), std::string::npos);
+}
+
+TEST(ModelSpec, ReadsALlamaFile) {
+  LlamaShape shape;
+  shape.layers = 3;
+  const Result<ModelSpec> spec = spec_of(llama_model(shape));
+  ASSERT_TRUE(spec.has_value()) << spec.error().message;
+  EXPECT_EQ(spec->architecture, "llama");
+  EXPECT_EQ(spec->vocab_size, 96U);
+  EXPECT_EQ(spec->embedding, 64U);
+  EXPECT_EQ(spec->context, 4096U);
+  EXPECT_TRUE(spec->tied_head);
+  EXPECT_FLOAT_EQ(spec->attention_scale, 0.25F);
+  ASSERT_EQ(spec->layers.size(), 3U);
+  EXPECT_EQ(spec->layers[2].heads, 4U);
+  EXPECT_EQ(spec->layers[2].kv_heads, 2U);
+  EXPECT_EQ(spec->layers[2].key_dim, 16U);
+  EXPECT_EQ(spec->layers[2].ffn, 96U);
+  EXPECT_EQ(spec->layers[2].group_layer, 2U);
+  EXPECT_EQ(spec->rope.kind, RopeKind::kNormal);
+  EXPECT_DOUBLE_EQ(spec->rope.base, 10000.0);
+  // token_embd, output_norm, and per layer: two norms, q and output, k and v, three of the
+  // feed-forward.
+  EXPECT_EQ(spec->parameters,
+            96U * 64 + 64 + 3U * (2 * 64 + 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96));
+}
+
+TEST(ModelSpec, ReadsHeadSizesBiasesFactorsAndAnUntiedHead) {
+  LlamaShape shape;
+  shape.head_dim = 24;
+  shape.rope_dims = 20;
+  shape.tied = false;
+  shape.bias = true;
+  shape.rope_factors = true;
+  shape.rope_linear = 4;
+  const Result<ModelSpec> spec = spec_of(llama_model(shape));
+  ASSERT_TRUE(spec.has_value()) << spec.error().message;
+  EXPECT_FALSE(spec->tied_head);
+  EXPECT_EQ(spec->layers[0].key_dim, 24U);
+  EXPECT_EQ(spec->layers[0].value_dim, 24U);
+  EXPECT_TRUE(spec->layers[0].qkv_bias);
+  EXPECT_TRUE(spec->layers[0].output_bias);
+  EXPECT_EQ(spec->rope.dims, 20U);
+  EXPECT_TRUE(spec->rope.has_factors);
+  EXPECT_DOUBLE_EQ(spec->rope.position_scale, 0.25);
+}
+
+TEST(ModelSpec, RefusesAnotherArchitectureByNameWithTheOnesItKnows) {
+  GgufBuilder file = llama_model({});
+  file.put_string("general.architecture", "mamba");
+  expect_error(file, ErrorCode::kUnsupported, {"'mamba'", "supported: llama"});
+}
+
+TEST(ModelSpec, NamesAMissingKey) {
+  for (const char* key : {"llama.embedding_length", "llama.context_length", "llama.block_count",
+                          "llama.feed_forward_length", "llama.attention.head_count",
+                          "llama.attention.layer_norm_rms_epsilon", "general.architecture"}) {
+    GgufBuilder file = llama_model({});
+    file.remove(key);
+    expect_error(file, ErrorCode::kMalformed, {key, "missing"});
+  }
+}
+
+TEST(ModelSpec, BoundsWhatAHeaderMayClaimC17) {
+  const auto with = [](std::string_view key, uint32_t value) {
+    GgufBuilder file = llama_model({});
+    file.put_uint(key, value);
+    return file;
+  };
+  expect_error(with("llama.block_count", 4'000'000'000), ErrorCode::kMalformed,
+               {"llama.block_count is 4000000000", "expected 1 to"});
+  expect_error(with("llama.embedding_length", 0), ErrorCode::kMalformed, {"embedding_length is 0"});
+  expect_error(with("llama.attention.head_count", 0), ErrorCode::kMalformed, {"head_count is 0"});
+  expect_error(with("llama.attention.head_count", 3), ErrorCode::kMalformed, {"head_count is 3"});
+  expect_error(with("llama.attention.head_count_kv", 0), ErrorCode::kMalformed, {"head_count_kv"});
+  expect_error(with("llama.attention.head_count_kv", 3), ErrorCode::kMalformed,
+               {"expected a multiple"});
+  expect_error(with("llama.rope.dimension_count", 7), ErrorCode::kMalformed,
+               {"rope.dimension_count"});
+  expect_error(with("llama.rope.dimension_count", 200), ErrorCode::kMalformed,
+               {"rope.dimension_count"});
+  // More layers than the file has tensors for.
+  expect_error(with("llama.block_count", 3), ErrorCode::kMalformed,
+               {"tensor blk.2.attn_norm.weight: missing"});
+}
+
+TEST(ModelSpec, NamesAMissingTensor) {
+  for (const char* name : {"token_embd.weight", "output_norm.weight", "blk.1.attn_q.weight",
+                           "blk.0.ffn_down.weight", "blk.1.ffn_norm.weight"}) {
+    GgufBuilder file = llama_model({});
+    file.remove_tensor(name);
+    expect_error(file, ErrorCode::kMalformed, {std::string("tensor ") + name, "missing"});
+  }
+}
+
+TEST(ModelSpec, NamesATensorOfTheWrongShapeWithBothShapes) {
+  GgufBuilder file = llama_model({});
+  file.remove_tensor("blk.1.attn_k.weight");
+  file.tensor("blk.1.attn_k.weight", TensorType::kF32, {64, 31}, std::string(64 * 31 * 4, '\0'));
+  expect_error(file, ErrorCode::kMalformed,
+               {"tensor blk.1.attn_k.weight", "shape [64, 31]", "expected [64, 32]"});
+}
+
+TEST(ModelSpec, RefusesANormThatIsNotF32) {
+  GgufBuilder file = llama_model({});
+  file.remove_tensor("blk.0.attn_norm.weight");
+  file.tensor("blk.0.attn_norm.weight", TensorType::kF16, {64}, std::string(64 * 2, '\0'));
+  expect_error(file, ErrorCode::kUnsupported, {"blk.0.attn_norm.weight", "type F16"});
+}
+
+TEST(ModelSpec, RefusesATensorItWouldOtherwiseIgnore) {
+  GgufBuilder file = llama_model({});
+  file.tensor("blk.0.attn_q_norm.weight", TensorType::kF32, {16}, std::string(16 * 4, '\0'));
+  expect_error(file, ErrorCode::kUnsupported, {"tensor blk.0.attn_q_norm.weight"});
+}
+
+TEST(ModelSpec, RefusesExpertsAndUnknownRopeScalingByName) {
+  GgufBuilder experts = llama_model({});
+  experts.put_uint("llama.expert_count", 8);
+  expect_error(experts, ErrorCode::kUnsupported, {"llama.expert_count = 8"});
+  GgufBuilder yarn = llama_model({});
+  yarn.put_string("llama.rope.scaling.type", "yarn");
+  expect_error(yarn, ErrorCode::kUnsupported, {"'yarn'"});
+}
+
+TEST(ModelSpec, GivesOneGroupForLikeLayersAndTwoForTwoKinds) {
+  const Result<ModelSpec> read = spec_of(llama_model({}));
+  ASSERT_TRUE(read.has_value());
+  ModelSpec spec = *read;
+  const auto one = make_geometry(spec, 32, KvType::kF16, KvType::kF16);
+  ASSERT_TRUE(one.has_value());
+  ASSERT_EQ(one->groups.size(), 1U);
+  EXPECT_EQ(one->groups[0].layers, 2U);
+  EXPECT_EQ(one->token_bytes(), 2U * 2 * 2 * 16 * 2);  // layers, K and V, KV heads, dim, bytes
+
+  spec.layers.resize(5, spec.layers[0]);
+  for (const uint32_t sliding : {0U, 1U, 3U}) {
+    spec.layers[sliding].attention = AttentionKind::kSliding;
+    spec.layers[sliding].window = 512;
+  }
+  assign_groups(spec);
+  EXPECT_EQ(spec.layers[0].group, 0U);
+  EXPECT_EQ(spec.layers[2].group, 1U);
+  EXPECT_EQ(spec.layers[3].group, 0U);
+  EXPECT_EQ(spec.layers[3].group_layer, 2U);
+  EXPECT_EQ(spec.layers[4].group_layer, 1U);
+  const auto two = make_geometry(spec, 16, KvType::kF32, KvType::kBF16);
+  ASSERT_TRUE(two.has_value());
+  ASSERT_EQ(two->groups.size(), 2U);
+  EXPECT_EQ(two->groups[0].window, 512U);
+  EXPECT_EQ(two->groups[0].layers, 3U);
+  EXPECT_EQ(two->groups[1].layers, 2U);
+}
+
+TEST(ModelSpec, RefusesQ8KvWhereTheHeadDimensionDoesNotDivide) {
+  const Result<ModelSpec> spec = spec_of(llama_model({}));  // heads of 16
+  ASSERT_TRUE(spec.has_value());
+  const auto geometry = make_geometry(*spec, 32, KvType::kQ8_0, KvType::kQ8_0);
+  ASSERT_FALSE(geometry.has_value());
+  EXPECT_NE(geometry.error().message.find("multiple of 32"), std::string::npos);
+  EXPECT_FALSE(make_geometry(*spec, 0, KvType::kF16, KvType::kF16).has_value());
+}
+
+}  // namespace
+}  // namespace pagewise::model

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests only: writes small GGUF files (version 3) with chosen metadata and tensors, among them
+// whole random models of any llama shape.
+#pragma once
+
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/dtype.h"
+#include "base/prng.h"
+
+namespace pagewise::model::testing {
+
+/// A path of its own for each caller; the file is deleted with the object.
+class TempPath {
+ public:
+  explicit TempPath(std::string_view stem) {
+    static int serial = 0;
+    path_ = std::filesystem::temp_directory_path() /
+            (std::string(stem) + "-" + std::to_string(getpid()) + "-" + std::to_string(serial++) +
+             ".gguf");
+  }
+  ~TempPath() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  TempPath(const TempPath&) = delete;
+  TempPath& operator=(const TempPath&) = delete;
+  std::string str() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+class GgufBuilder {
+ public:
+  struct TensorEntry {
+    std::string name;
+    TensorType type;
+    std::vector<uint64_t> shape;
+    std::string bytes;
+  };
+
+  void put_string(std::string_view key, std::string_view value) {
+    std::string bytes = word(uint32_t{8});
+    bytes += text(value);
+    put(key, std::move(bytes));
+  }
+  void put_uint(std::string_view key, uint32_t value) { put(key, word(uint32_t{4}) + word(value)); }
+  void put_float(std::string_view key, float value) {
+    put(key, word(uint32_t{6}) + word(std::bit_cast<uint32_t>(value)));
+  }
+  void put_bool(std::string_view key, bool value) {
+    put(key, word(uint32_t{7}) + std::string(1, value ? '\1' : '\0'));
+  }
+  void put_strings(std::string_view key, const std::vector<std::string>& values) {
+    std::string bytes = word(uint32_t{9}) + word(uint32_t{8}) + word(uint64_t{values.size()});
+    for (const std::string& value : values) bytes += text(value);
+    put(key, std::move(bytes));
+  }
+  void remove(std::string_view key) {
+    std::erase_if(metadata_, [&](const auto& entry) { return entry.first == key; });
+  }
+
+  void tensor(std::string name, TensorType type, std::vector<uint64_t> shape, std::string bytes) {
+    tensors_.push_back({std::move(name), type, std::move(shape), std::move(bytes)});
+  }
+  void remove_tensor(std::string_view name) {
+    std::erase_if(tensors_, [&](const TensorEntry& entry) { return entry.name == name; });
+  }
+  TensorEntry* find_tensor(std::string_view name) {
+    for (TensorEntry& entry : tensors_) {
+      if (entry.name == name) return &entry;
+    }
+    return nullptr;
+  }
+
+  void write(const std::string& path) const {
+    constexpr uint64_t kAlignment = 32;
+    std::string out = "GGUF" + word(uint32_t{3}) + word(uint64_t{tensors_.size()}) +
+                      word(uint64_t{metadata_.size()});
+    for (const auto& [key, value] : metadata_) out += text(key) + value;
+    uint64_t offset = 0;
+    for (const TensorEntry& entry : tensors_) {
+      out += text(entry.name) + word(static_cast<uint32_t>(entry.shape.size()));
+      for (const uint64_t extent : entry.shape) out += word(extent);
+      out += word(static_cast<uint32_t>(entry.type)) + word(offset);
+      offset += round_up(entry.bytes.size(), kAlignment);
+    }
+    out.resize(round_up(out.size(), kAlignment), '\0');
+    for (const TensorEntry& entry : tensors_) {
+      out += entry.bytes;
+      out.resize(round_up(out.size(), kAlignment), '\0');
+    }
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    PW_CHECK(file != nullptr);
+    PW_CHECK(std::fwrite(out.data(), 1, out.size(), file) == out.size());
+    PW_CHECK(std::fclose(file) == 0);
+  }
+
+ private:
+  template <typename Int>
+  static std::string word(Int value) {
+    std::string bytes(sizeof value, '\0');
+    std::memcpy(bytes.data(), &value, sizeof value);
+    return bytes;
+  }
+  static std::string text(std::string_view value) {
+    return word(uint64_t{value.size()}) + std::string(value);
+  }
+  void put(std::string_view key, std::string bytes) {
+    remove(key);
+    metadata_.emplace_back(std::string(key), std::move(bytes));
+  }
+
+  std::vector<std::pair<std::string, std::string>> metadata_;
+  std::vector<TensorEntry> tensors_;
+};
+
+/// float to IEEE half, for values that a half holds as a normal number; rounds towards zero.
+inline uint16_t half_bits(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t exponent = (bits >> 23) & 0xff;
+  if (exponent < 113) return static_cast<uint16_t>((bits >> 16) & 0x8000);
+  PW_CHECK(exponent < 143);
+  return static_cast<uint16_t>(((bits >> 16) & 0x8000) | ((exponent - 112) << 10) |
+                               ((bits >> 13) & 0x3ff));
+}
+
+/// Random weights of about the given standard deviation (uniform, which is as good here).
+inline std::string random_weights(TensorType type, uint64_t columns, uint64_t rows, float deviation,
+                                  Prng& prng) {
+  const TensorTypeInfo* info = tensor_type_info(type);
+  PW_CHECK(info != nullptr && columns % info->block_elements == 0);
+  const uint64_t blocks = columns / info->block_elements * rows;
+  std::string bytes(blocks * info->block_bytes, '\0');
+  const float reach = deviation * 1.7320508F;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    char* block = bytes.data() + i * info->block_bytes;
+    const auto put_half = [&](uint32_t at, float value) {
+      const uint16_t half = half_bits(value);
+      std::memcpy(block + at, &half, sizeof half);
+    };
+    if (type == TensorType::kF32) {
+      const float value = static_cast<float>(prng.uniform() * 2 - 1) * reach;
+      std::memcpy(block, &value, sizeof value);
+      continue;
+    }
+    if (type == TensorType::kF16) {
+      put_half(0, static_cast<float>(prng.uniform() * 2 - 1) * reach);
+      continue;
+    }
+    for (uint32_t b = 0; b < info->block_bytes; ++b) block[b] = static_cast<char>(prng.below(256));
+    // Quantised: random codes, with a scale of its own for each block.
+    const float scale = reach * static_cast<float>(0.75 + 0.5 * prng.uniform());
+    switch (type) {
+      case TensorType::kQ4_0:
+        put_half(0, scale / 8);
+        break;
+      case TensorType::kQ4_1:
+        put_half(0, scale / 7.5F);
+        put_half(2, -scale);
+        break;
+      case TensorType::kQ5_0:
+        put_half(0, scale / 16);
+        break;
+      case TensorType::kQ5_1:
+        put_half(0, scale / 15.5F);
+        put_half(2, -scale);
+        break;
+      case TensorType::kQ8_0:
+        put_half(0, scale / 127);
+        break;
+      case TensorType::kQ6_K:
+        put_half(208, scale / 32 / 64);
+        break;
+      default:
+        PW_CHECK(false && "no random weights for this type");
+    }
+  }
+  return bytes;
+}
+
+struct LlamaShape {
+  uint32_t vocab = 96;
+  uint32_t embedding = 64;
+  uint32_t layers = 2;
+  uint32_t heads = 4;
+  uint32_t kv_heads = 2;
+  uint32_t head_dim = 16;
+  uint32_t rope_dims = 16;
+  uint32_t ffn = 96;
+  uint32_t context = 4096;
+  TensorType type = TensorType::kF32;       // matrices of the layers
+  TensorType head_type = TensorType::kF32;  // embeddings, and the output head unless tied
+  bool tied = true;
+  bool bias = false;
+  bool rope_factors = false;
+  float rope_linear = 0;  // 0: no scaling
+  uint64_t seed = 1;
+};
+
+/// A model that computes, with random weights; nothing it says means anything.
+inline GgufBuilder llama_model(const LlamaShape& shape) {
+  GgufBuilder file;
+  Prng prng(shape.seed);
+  file.put_string("general.architecture", "llama");
+  file.put_string("general.name", "random");
+  file.put_uint("llama.vocab_size", shape.vocab);
+  file.put_uint("llama.context_length", shape.context);
+  file.put_uint("llama.embedding_length", shape.embedding);
+  file.put_uint("llama.block_count", shape.layers);
+  file.put_uint("llama.feed_forward_length", shape.ffn);
+  file.put_uint("llama.attention.head_count", shape.heads);
+  file.put_uint("llama.attention.head_count_kv", shape.kv_heads);
+  if (shape.head_dim * shape.heads != shape.embedding) {
+    file.put_uint("llama.attention.key_length", shape.head_dim);
+    file.put_uint("llama.attention.value_length", shape.head_dim);
+  }
+  file.put_uint("llama.rope.dimension_count", shape.rope_dims);
+  file.put_float("llama.rope.freq_base", 10000.0F);
+  file.put_float("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  if (shape.rope_linear != 0) {
+    file.put_string("llama.rope.scaling.type", "linear");
+    file.put_float("llama.rope.scaling.factor", shape.rope_linear);
+  }
+  const auto matrix = [&](const std::string& name, TensorType type, uint64_t columns,
+                          uint64_t rows) {
+    const float deviation = 1.0F / std::sqrt(static_cast<float>(columns));
+    file.tensor(name, type, {columns, rows}, random_weights(type, columns, rows, deviation, prng));
+  };
+  const auto vector = [&](const std::string& name, uint64_t elements, float mean, float deviation) {
+    std::string bytes;
+    for (uint64_t i = 0; i < elements; ++i) {
+      const float value = mean + deviation * static_cast<float>(prng.uniform() * 2 - 1);
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    file.tensor(name, TensorType::kF32, {elements}, std::move(bytes));
+  };
+  matrix("token_embd.weight", shape.head_type, shape.embedding, shape.vocab);
+  vector("output_norm.weight", shape.embedding, 1.0F, 0.3F);
+  if (!shape.tied) matrix("output.weight", shape.head_type, shape.embedding, shape.vocab);
+  if (shape.rope_factors) vector("rope_freqs.weight", shape.rope_dims / 2, 4.0F, 3.0F);
+  const uint64_t query = uint64_t{shape.heads} * shape.head_dim;
+  const uint64_t key = uint64_t{shape.kv_heads} * shape.head_dim;
+  for (uint32_t i = 0; i < shape.layers; ++i) {
+    const std::string layer = "blk." + std::to_string(i) + ".";
+    vector(layer + "attn_norm.weight", shape.embedding, 1.0F, 0.3F);
+    matrix(layer + "attn_q.weight", shape.type, shape.embedding, query);
+    matrix(layer + "attn_k.weight", shape.type, shape.embedding, key);
+    matrix(layer + "attn_v.weight", shape.type, shape.embedding, key);
+    matrix(layer + "attn_output.weight", shape.type, query, shape.embedding);
+    vector(layer + "ffn_norm.weight", shape.embedding, 1.0F, 0.3F);
+    matrix(layer + "ffn_gate.weight", shape.type, shape.embedding, shape.ffn);
+    matrix(layer + "ffn_up.weight", shape.type, shape.embedding, shape.ffn);
+    matrix(layer + "ffn_down.weight", shape.type, shape.ffn, shape.embedding);
+    if (shape.bias) {
+      vector(layer + "attn_q.bias", query, 0, 0.5F);
+      vector(layer + "attn_k.bias", key, 0, 0.5F);
+      vector(layer + "attn_v.bias", key, 0, 0.5F);
+      vector(layer + "attn_output.bias", shape.embedding, 0, 0.5F);
+    }
+  }
+  return file;
+}
+
+}  // namespace pagewise::model::testing
