@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The element-wise and row-wise operations of a decoder. Every result is a function of its own row
+// (contract rule 1); sums run in a fixed tree of 16 lanes whatever the vector width; there is one
+// exp (rule 6), and tails of rows are padded into full vectors instead of falling back to the C
+// library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/aligned.h"
+#include "kernels/linear/activations.h"
+
+namespace pagewise::kernels {
+
+/// out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], i in [0, n). `out` may be `x`.
+void rms_norm(const float* x, const float* weight, std::size_t n, float eps, float* out);
+
+/// rms_norm into row `r` of `out` (n = out.columns()), then quantised.
+void rms_norm_quantize(const float* x, const float* weight, float eps, Activations& out,
+                       std::size_t r);
+
+/// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. `out` may be either input.
+void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
+
+/// silu_mul into row `r` of `out` (n = out.columns()), then quantised.
+void silu_mul_quantize(const float* gate, const float* up, Activations& out, std::size_t r);
+
+/// x[i] += y[i].
+void add(float* x, const float* y, std::size_t n);
+
+/// x[i] *= factor.
+void scale(float* x, float factor, std::size_t n);
+
+/// out[i] = exp(x[i]), the one exp of all kernels: relative error under 2 ulp; exp(0) == 1 exactly;
+/// below -87.33 gives 0, above 88.7 clamps to the largest finite result. `out` may be `x`.
+void exp(const float* x, std::size_t n, float* out);
+
+/// max of x[0..n), lowest index on ties: greedy sampling and logit maxima. Requires: n >= 1, no
+/// NaN.
+std::size_t argmax(const float* x, std::size_t n);
+
+/// How RoPE pairs the values of a head.
+enum class RopeLayout : uint8_t {
+  kNormal,  // (0,1), (2,3), ...: llama
+  kNeox,    // (0, n/2), (1, n/2 + 1), ...
+};
+
+/// cos and sin of every (position, pair), computed in double and rounded once, so that an angle is
+/// a function of the absolute position alone: no incremental products. Memory: positions * pairs *
+/// 8 bytes. Thread: immutable after construction.
+class RopeTable {
+ public:
+  RopeTable() = default;
+  /// `frequencies[i]`: radians per position of pair i (base^(-2i/n), after any long-context
+  /// scaling); `magnitude` multiplies both (YaRN), 1 elsewhere.
+  RopeTable(std::size_t positions, std::span<const double> frequencies, double magnitude = 1.0);
+
+  std::size_t positions() const { return positions_; }
+  std::size_t pairs() const { return pairs_; }
+  const float* cos(std::size_t position) const { return cos_.data() + position * pairs_; }
+  const float* sin(std::size_t position) const { return sin_.data() + position * pairs_; }
+
+ private:
+  std::size_t positions_ = 0;
+  std::size_t pairs_ = 0;
+  AlignedArray<float> cos_;
+  AlignedArray<float> sin_;
+};
+
+/// Rotates the first 2 * table.pairs() values of each of `heads` heads in place: head h at x + h *
+/// head_dim. (a, b) -> (a cos - b sin, a sin + b cos). Requires: position < table.positions().
+void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
+          const RopeTable& table, std::size_t position);
+
+/// IEEE conversions, round to nearest even; overflow gives infinity, NaN stays NaN.
+void f32_to_f16(const float* x, std::size_t n, uint16_t* out);
+void f16_to_f32(const uint16_t* x, std::size_t n, float* out);
+void f32_to_bf16(const float* x, std::size_t n, uint16_t* out);
+void bf16_to_f32(const uint16_t* x, std::size_t n, float* out);
+
+}  // namespace pagewise::kernels
