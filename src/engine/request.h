@@ -10,61 +10,60 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "kv/cache_marker.h"
 #include "sampling/params.h"
 
 namespace pagewise::engine {
 
-enum class LeaseClass : uint8_t { k5m, k1h };
-
-/// One place where a cached prefix may end, in prompt tokens: the end of a content block.
-struct CachePosition {
-  uint32_t tokens = 0;  // whole tokens from the start of the prompt through this block's end
-};
-struct CacheMarker {
-  uint32_t position = 0;  // index into CacheOptions::positions
-  LeaseClass lease = LeaseClass::k5m;
-};
+// Where cached prefixes may end, and which ends are marked (kv/cache_marker.h).
+using kv::CacheMarker;
+using kv::CachePosition;
+using kv::LeaseClass;
 
 struct CacheOptions {
-  bool use_cache = true;          // false: neither reads nor enters the cache
-  std::string cache_namespace;    // reuse never crosses namespaces
-  std::vector<CachePosition> positions;  // ascending; look-back walks these, 20 a marker (reference B4)
-  std::vector<CacheMarker> markers;      // ascending by position, at most 4
+  bool use_cache = true;        // false: neither reads nor enters the cache
+  std::string cache_namespace;  // reuse never crosses namespaces
+  std::vector<CachePosition>
+      positions;                     // ascending; look-back walks these, 20 a marker (reference B4)
+  std::vector<CacheMarker> markers;  // ascending by position, at most 4
 };
 
 struct Request {
-  std::vector<TokenId> prompt;   // at least one
-  uint64_t max_tokens = 0;       // new tokens per choice; clamped to the room left. 0: prefill only (B12)
+  std::vector<TokenId> prompt;  // at least one
+  uint64_t max_tokens =
+      0;  // new tokens per choice; clamped to the room left. 0: prefill only (B12)
   uint32_t choices = 1;
-  sampling::Params sampling;     // choice i samples with (seed, i)
+  sampling::Params sampling;  // choice i samples with (seed, i)
   std::vector<std::string> stops;
   bool ignore_eos = false;
-  bool want_control_text = false;  // control tokens appear in the text (raw completions may ask for it)
+  bool want_control_text =
+      false;  // control tokens appear in the text (raw completions may ask for it)
   CacheOptions cache;
 };
 
-/// Decided at admission, when the look-up holds the blocks: final for the request (design section 7).
+/// Decided at admission, when the look-up holds the blocks: final for the request (design section
+/// 7).
 struct Admission {
   RequestId request;
   uint32_t prompt_tokens = 0;
-  uint32_t cached_tokens = 0;    // physical: read from the cache and not computed
+  uint32_t cached_tokens = 0;  // physical: read from the cache and not computed
   // Contractual, reference B7; all zero without markers, input_tokens is then the whole prompt.
   uint32_t cache_read_tokens = 0;
   uint32_t cache_created_5m_tokens = 0;
   uint32_t cache_created_1h_tokens = 0;
   uint32_t input_tokens = 0;
-  uint32_t blocks = 0;           // that the prompt occupies
-  uint32_t blocks_shared = 0;    // of these, read from the cache
+  uint32_t blocks = 0;         // that the prompt occupies
+  uint32_t blocks_shared = 0;  // of these, read from the cache
   TimeNs queue_ns = 0;
   TimeNs lookup_ns = 0;
 };
 
 enum class FinishReason : uint8_t {
-  kNone,      // still running
-  kStop,      // end-of-generation token
+  kNone,  // still running
+  kStop,  // end-of-generation token
   kStopString,
-  kLength,    // max_tokens
-  kContext,   // the served context is full
+  kLength,   // max_tokens
+  kContext,  // the served context is full
   kCancelled,
   kError,
 };
@@ -80,21 +79,22 @@ struct Delta {
   std::string text;
   std::vector<TokenOutput> tokens;  // tokens whose text became final with this delta, for logprobs
   FinishReason finish = FinishReason::kNone;
-  uint32_t stop_index = 0;          // into Request::stops when finish is kStopString
-  uint32_t completion_tokens = 0;   // of this choice so far; an end-of-generation token counts as one
+  uint32_t stop_index = 0;  // into Request::stops when finish is kStopString
+  uint32_t completion_tokens =
+      0;  // of this choice so far; an end-of-generation token counts as one
 };
 
 struct Finished {
-  Status status;                    // not ok: failed after admission
-  uint32_t completion_tokens = 0;   // all choices
-  TimeNs prefill_ns = 0;            // admission to the first token
-  TimeNs first_ns = 0;              // submission to the first token
+  Status status;                   // not ok: failed after admission
+  uint32_t completion_tokens = 0;  // all choices
+  TimeNs prefill_ns = 0;           // admission to the first token
+  TimeNs first_ns = 0;             // submission to the first token
   TimeNs total_ns = 0;
 };
 
-/// Where a request's results go. Called on the engine thread; must not block. The order is: on_admitted once,
-/// on_delta any number of times, on_finished once; or on_finished alone when the request fails or is cancelled
-/// while it waits.
+/// Where a request's results go. Called on the engine thread; must not block. The order is:
+/// on_admitted once, on_delta any number of times, on_finished once; or on_finished alone when the
+/// request fails or is cancelled while it waits.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// The KV cache as the engine sees it: sequences hold blocks through tables, equal prefixes share
+// them, and what nobody holds any more stays findable until its memory is needed. docs/kv.md tells
+// the whole story.
+//
+// Only block ids and counts live here. Whatever must happen to the bytes is handed back as Orders,
+// which the engine passes to its executor. One request, from left to right:
+//
+//   admit ──▶ ensure ──▶ [step] ──▶ publish ──▶ ensure ──▶ [step] ──▶ publish ── ... ──▶ release
+//     │         │                     │
+//     │         │                     └ what was computed becomes findable, marked prefixes become
+//     entries │         └ blocks for the positions that the next step writes └ longest known prefix
+//     is held; `cached_tokens` need not be computed
+//
+//   tokens     │◀─────── cached_tokens ───────▶│◀─ computed by steps ─▶│
+//   table      │ block 0 │ block 1 │ block 2  ┆│   ┆ block 3 │ block 4  │
+//               shared    shared    own: matched positions are copied, then continued
+//
+// Thread: engine thread only; no locks, no clock (`now` is told), no randomness (a seed at most).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "kv/cache_marker.h"
+
+namespace pagewise::kv {
+
+struct CacheGroup {
+  uint32_t blocks = 0;  // the executor's capacity of this group; ids are [0, blocks)
+  uint32_t window = 0;  // 0: full attention. Sliding groups are refused for now (kUnsupported).
+};
+
+struct CacheConfig {
+  uint32_t block_tokens = 32;      // any size >= 1
+  std::vector<CacheGroup> groups;  // as in Geometry::groups, at least one
+  bool shuffle_blocks = false;     // free blocks are handed out in an order drawn from shuffle_seed
+  uint64_t shuffle_seed = 0;
+  /// Part of the pool in which blocks that were read again are safe from blocks that were not
+  /// (eviction_policy.h).
+  double protected_share = 0.8;
+  TimeNs lease_5m_ns = 300'000'000'000;
+  TimeNs lease_1h_ns = 3'600'000'000'000;
+  double lease_share = 0.5;            // of the pool, all leases together
+  double lease_share_namespace = 1.0;  // of that, one namespace
+  uint32_t cache_tokens_min = 0;       // markers of fewer tokens do not count; 0: one block
+};
+
+/// Copy positions [0, positions) of block `from` to block `to`, both of one group.
+struct CopyOrder {
+  uint32_t group = 0;
+  BlockId from, to;
+  uint32_t positions = 0;
+  bool operator==(const CopyOrder&) const = default;
+};
+
+/// A block that was handed out and must be usable and zero-filled before anything is written or
+/// copied to it.
+struct FreshBlock {
+  uint32_t group = 0;
+  BlockId block;
+  bool operator==(const FreshBlock&) const = default;
+};
+
+/// What the executor has to do, appended by the calls below. Requires of the engine: all `fresh`,
+/// then all `copies`, in order, and before the next call on this cache that could hand out blocks
+/// (admit, ensure): a copy's source is not held, and its block may be given to somebody else by
+/// that next call.
+struct Orders {
+  std::vector<FreshBlock> fresh;
+  std::vector<CopyOrder> copies;
+  void clear() {
+    fresh.clear();
+    copies.clear();
+  }
+};
+
+struct AdmitRequest {
+  /// The prompt; after a preemption the prompt and what was generated so far. At least one token.
+  std::span<const TokenId> tokens;
+  std::string_view cache_namespace;  // reuse never crosses namespaces
+  bool use_cache = true;             // false: neither reads nor enters the cache
+  /// Ascending; markers beyond the list, positions beyond the prompt and those out of order are
+  /// ignored.
+  std::span<const CachePosition> positions;
+  std::span<const CacheMarker> markers;
+  /// Positions that the tables cover on return; 0: only the hit. All or nothing with the admission
+  /// itself.
+  uint32_t cover_tokens = 0;
+  TimeNs start = 0;  // when the request began; leases are measured from here
+};
+
+struct Admitted {
+  SeqId seq;
+  uint32_t cached_tokens = 0;  // physical: need not be computed; at most tokens.size() - 1
+  uint32_t blocks_shared = 0;  // whole blocks read from the cache, all groups
+  CacheUsage usage;            // contractual (B7); without counting markers all of it is input
+};
+
+/// What an admission would find now; nothing is held or changed.
+struct AdmitEstimate {
+  uint32_t cached_tokens = 0;
+  bool fits_now = false;   // admit with the same request would succeed
+  bool fits_ever = false;  // an empty pool could cover the request's tokens (and cover_tokens)
+};
+
+/// Per group. live + cached + free == pool, always. Leased is a property of live and cached blocks.
+struct BlockCounts {
+  uint32_t pool = 0;
+  uint32_t live = 0;    // held by a sequence
+  uint32_t cached = 0;  // held by none, findable
+  uint32_t free = 0;
+  uint32_t leased = 0;  // covered by an unexpired entry
+  bool operator==(const BlockCounts&) const = default;
+  /// Blocks that could be had now: leases and popularity decide who goes first, not whether.
+  uint32_t available() const { return free + cached; }
+};
+
+/// Never decreasing.
+struct CacheCounters {
+  uint64_t evictions = 0;       // cached blocks whose contents were given up, all groups
+  uint64_t leases_broken = 0;   // entries that lost a block before they expired
+  uint64_t leases_refused = 0;  // markers that took no lease because the share was used up
+  uint64_t query_tokens = 0;    // looked up by admit, successful admissions only
+  uint64_t hit_tokens = 0;      // of these, found
+  uint64_t twins = 0;           // blocks computed although an equal one was findable at publication
+};
+
+class KvCache {
+ public:
+  /// Errors: kInvalidArgument (a zero size, a share outside [0, 1]), kUnsupported (a sliding
+  /// group).
+  static Result<std::unique_ptr<KvCache>> create(const CacheConfig& config);
+  ~KvCache();
+
+  /// Time for leases; goes forward only (an earlier time is ignored). Call once a step and before
+  /// admit.
+  void set_time(TimeNs now);
+
+  /// Looks the tokens up, holds every whole block of the longest known prefix, and opens a
+  /// sequence. Of a block that matches in part, the matched positions are ordered to be copied to a
+  /// fresh block. Markers are read (refreshing what they hit) and their creations are promised;
+  /// publish keeps the promise. Errors: kPoolExhausted when the blocks cannot be had now; nothing
+  /// is then held, refreshed or counted. A request with AdmitEstimate::fits_ever succeeds at the
+  /// latest when no other sequence is open.
+  Result<Admitted> admit(const AdmitRequest& request, Orders& orders);
+  AdmitEstimate estimate(const AdmitRequest& request) const;
+
+  /// Extends the tables to cover positions [0, tokens), and makes the block of the first uncomputed
+  /// position the sequence's own (after a fork it may be shared: copy on first write). Errors:
+  /// kPoolExhausted: nothing has changed and nothing was ordered.
+  Status ensure(SeqId seq, uint32_t tokens, Orders& orders);
+
+  /// Call after a step that computed K and V of positions up to computed.size(): makes them
+  /// findable. `computed` is the whole sequence so far, prompt and generated tokens. Entries of
+  /// markers that are now covered become readable. Requires: not shorter than before, the same
+  /// tokens as before, covered by the tables. Cost: O(1) for a decode step, O(blocks *
+  /// log(siblings)) for a prefill chunk. No allocation for decode.
+  void publish(SeqId seq, std::span<const TokenId> computed);
+
+  /// A second sequence with the same computed tokens (n > 1). All blocks are shared; a partly
+  /// filled last block is copied by whoever is first to write on (ensure). Promised creations stay
+  /// with the original. Call when all sharers' tokens are computed and published. Blocks reserved
+  /// beyond the computed tokens are not shared.
+  SeqId fork(SeqId seq);
+
+  /// Closes the sequence: findable blocks without another holder become cached, the others free.
+  /// Tail first, so that a long prefix is later eaten from its end. Promised creations that no step
+  /// covered are dropped.
+  void release(SeqId seq);
+
+  /// table[i] holds positions [i * block_tokens, (i + 1) * block_tokens). Valid until the next call
+  /// that names seq.
+  std::span<const BlockId> table(SeqId seq, uint32_t group) const;
+  uint32_t tokens_computed(SeqId seq) const;
+  /// Positions that the tables cover: table size * block_tokens.
+  uint32_t tokens_covered(SeqId seq) const;
+
+  /// Forgets what is cached, one namespace or all, and its entries (not counted as broken). Open
+  /// sequences run on, but what they hold does not enter the cache any more. Returns the number of
+  /// blocks that became free.
+  uint32_t clear(std::optional<std::string_view> cache_namespace = std::nullopt);
+
+  uint32_t block_tokens() const;
+  uint32_t groups() const;
+  BlockCounts counts(uint32_t group) const;
+  const CacheCounters& counters() const;
+  uint32_t sequences() const;
+  uint32_t entries() const;  // readable entries (marked prefixes), unexpired as of set_time
+
+  /// Proves every invariant of pool, index and leases in O(blocks); stops the process if one is
+  /// broken. For tests and simulation, after each event.
+  void check_invariants() const;
+
+ private:
+  KvCache();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pagewise::kv
