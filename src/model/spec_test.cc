@@ -11,20 +11,18 @@
 namespace pagewise::model {
 namespace {
 
-using testing::GgufBuilder;
 using testing::llama_model;
 using testing::LlamaShape;
-using testing::TempPath;
+using testing::ModelFile;
 
-Result<ModelSpec> spec_of(const GgufBuilder& builder) {
-  const TempPath path("pagewise-spec");
-  builder.write(path.str());
-  auto file = gguf::File::open(path.str());
+Result<ModelSpec> spec_of(const ModelFile& builder) {
+  const gguf::testing::TempFile temporary(builder.bytes());
+  auto file = gguf::File::open(temporary.path());
   EXPECT_TRUE(file.has_value()) << file.error().message;
   return spec_from_gguf(**file);
 }
 
-void expect_error(const GgufBuilder& builder, ErrorCode code,
+void expect_error(const ModelFile& builder, ErrorCode code,
                   std::initializer_list<std::string_view> words) {
   const Result<ModelSpec> spec = spec_of(builder);
   ASSERT_FALSE(spec.has_value());
@@ -82,7 +80,7 @@ TEST(ModelSpec, ReadsHeadSizesBiasesFactorsAndAnUntiedHead) {
 }
 
 TEST(ModelSpec, RefusesAnotherArchitectureByNameWithTheOnesItKnows) {
-  GgufBuilder file = llama_model({});
+  ModelFile file = llama_model({});
   file.put_string("general.architecture", "mamba");
   expect_error(file, ErrorCode::kUnsupported, {"'mamba'", "supported: llama"});
 }
@@ -91,7 +89,7 @@ TEST(ModelSpec, NamesAMissingKey) {
   for (const char* key : {"llama.embedding_length", "llama.context_length", "llama.block_count",
                           "llama.feed_forward_length", "llama.attention.head_count",
                           "llama.attention.layer_norm_rms_epsilon", "general.architecture"}) {
-    GgufBuilder file = llama_model({});
+    ModelFile file = llama_model({});
     file.remove(key);
     expect_error(file, ErrorCode::kMalformed, {key, "missing"});
   }
@@ -99,7 +97,7 @@ TEST(ModelSpec, NamesAMissingKey) {
 
 TEST(ModelSpec, BoundsWhatAHeaderMayClaimC17) {
   const auto with = [](std::string_view key, uint32_t value) {
-    GgufBuilder file = llama_model({});
+    ModelFile file = llama_model({});
     file.put_uint(key, value);
     return file;
   };
@@ -123,14 +121,14 @@ TEST(ModelSpec, BoundsWhatAHeaderMayClaimC17) {
 TEST(ModelSpec, NamesAMissingTensor) {
   for (const char* name : {"token_embd.weight", "output_norm.weight", "blk.1.attn_q.weight",
                            "blk.0.ffn_down.weight", "blk.1.ffn_norm.weight"}) {
-    GgufBuilder file = llama_model({});
+    ModelFile file = llama_model({});
     file.remove_tensor(name);
     expect_error(file, ErrorCode::kMalformed, {std::string("tensor ") + name, "missing"});
   }
 }
 
 TEST(ModelSpec, NamesATensorOfTheWrongShapeWithBothShapes) {
-  GgufBuilder file = llama_model({});
+  ModelFile file = llama_model({});
   file.remove_tensor("blk.1.attn_k.weight");
   file.tensor("blk.1.attn_k.weight", TensorType::kF32, {64, 31}, std::string(64 * 31 * 4, '\0'));
   expect_error(file, ErrorCode::kMalformed,
@@ -138,23 +136,23 @@ TEST(ModelSpec, NamesATensorOfTheWrongShapeWithBothShapes) {
 }
 
 TEST(ModelSpec, RefusesANormThatIsNotF32) {
-  GgufBuilder file = llama_model({});
+  ModelFile file = llama_model({});
   file.remove_tensor("blk.0.attn_norm.weight");
   file.tensor("blk.0.attn_norm.weight", TensorType::kF16, {64}, std::string(64 * 2, '\0'));
   expect_error(file, ErrorCode::kUnsupported, {"blk.0.attn_norm.weight", "type F16"});
 }
 
 TEST(ModelSpec, RefusesATensorItWouldOtherwiseIgnore) {
-  GgufBuilder file = llama_model({});
+  ModelFile file = llama_model({});
   file.tensor("blk.0.attn_q_norm.weight", TensorType::kF32, {16}, std::string(16 * 4, '\0'));
   expect_error(file, ErrorCode::kUnsupported, {"tensor blk.0.attn_q_norm.weight"});
 }
 
 TEST(ModelSpec, RefusesExpertsAndUnknownRopeScalingByName) {
-  GgufBuilder experts = llama_model({});
+  ModelFile experts = llama_model({});
   experts.put_uint("llama.expert_count", 8);
   expect_error(experts, ErrorCode::kUnsupported, {"llama.expert_count = 8"});
-  GgufBuilder yarn = llama_model({});
+  ModelFile yarn = llama_model({});
   yarn.put_string("llama.rope.scaling.type", "yarn");
   expect_error(yarn, ErrorCode::kUnsupported, {"'yarn'"});
 }

@@ -3,50 +3,24 @@
 // whole random models of any llama shape.
 #pragma once
 
-#include <unistd.h>
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/prng.h"
+#include "gguf/test_writer.h"
 
 namespace pagewise::model::testing {
 
-/// A path of its own for each caller; the file is deleted with the object.
-class TempPath {
- public:
-  explicit TempPath(std::string_view stem) {
-    static int serial = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            (std::string(stem) + "-" + std::to_string(getpid()) + "-" + std::to_string(serial++) +
-             ".gguf");
-  }
-  ~TempPath() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  TempPath(const TempPath&) = delete;
-  TempPath& operator=(const TempPath&) = delete;
-  std::string str() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-class GgufBuilder {
+/// Metadata and tensors that can be changed one by one before the file is written.
+class ModelFile {
  public:
   struct TensorEntry {
     std::string name;
@@ -56,78 +30,44 @@ class GgufBuilder {
   };
 
   void put_string(std::string_view key, std::string_view value) {
-    std::string bytes = word(uint32_t{8});
-    bytes += text(value);
-    put(key, std::move(bytes));
+    put(key, Writer::kString, Writer::raw_string(value));
   }
-  void put_uint(std::string_view key, uint32_t value) { put(key, word(uint32_t{4}) + word(value)); }
-  void put_float(std::string_view key, float value) {
-    put(key, word(uint32_t{6}) + word(std::bit_cast<uint32_t>(value)));
+  void put_uint(std::string_view key, uint32_t value) {
+    put(key, Writer::kU32, Writer::raw(value));
   }
-  void put_bool(std::string_view key, bool value) {
-    put(key, word(uint32_t{7}) + std::string(1, value ? '\1' : '\0'));
-  }
-  void put_strings(std::string_view key, const std::vector<std::string>& values) {
-    std::string bytes = word(uint32_t{9}) + word(uint32_t{8}) + word(uint64_t{values.size()});
-    for (const std::string& value : values) bytes += text(value);
-    put(key, std::move(bytes));
-  }
+  void put_float(std::string_view key, float value) { put(key, Writer::kF32, Writer::raw(value)); }
   void remove(std::string_view key) {
-    std::erase_if(metadata_, [&](const auto& entry) { return entry.first == key; });
+    std::erase_if(keys_, [&](const Key& entry) { return entry.name == key; });
   }
-
   void tensor(std::string name, TensorType type, std::vector<uint64_t> shape, std::string bytes) {
     tensors_.push_back({std::move(name), type, std::move(shape), std::move(bytes)});
   }
   void remove_tensor(std::string_view name) {
     std::erase_if(tensors_, [&](const TensorEntry& entry) { return entry.name == name; });
   }
-  TensorEntry* find_tensor(std::string_view name) {
-    for (TensorEntry& entry : tensors_) {
-      if (entry.name == name) return &entry;
-    }
-    return nullptr;
-  }
 
-  void write(const std::string& path) const {
-    constexpr uint64_t kAlignment = 32;
-    std::string out = "GGUF" + word(uint32_t{3}) + word(uint64_t{tensors_.size()}) +
-                      word(uint64_t{metadata_.size()});
-    for (const auto& [key, value] : metadata_) out += text(key) + value;
-    uint64_t offset = 0;
+  std::string bytes() const {
+    Writer writer;
+    for (const Key& key : keys_) writer.raw_value(key.name, key.type, key.value);
     for (const TensorEntry& entry : tensors_) {
-      out += text(entry.name) + word(static_cast<uint32_t>(entry.shape.size()));
-      for (const uint64_t extent : entry.shape) out += word(extent);
-      out += word(static_cast<uint32_t>(entry.type)) + word(offset);
-      offset += round_up(entry.bytes.size(), kAlignment);
+      writer.tensor(entry.name, entry.shape, entry.type, entry.bytes);
     }
-    out.resize(round_up(out.size(), kAlignment), '\0');
-    for (const TensorEntry& entry : tensors_) {
-      out += entry.bytes;
-      out.resize(round_up(out.size(), kAlignment), '\0');
-    }
-    std::FILE* file = std::fopen(path.c_str(), "wb");
-    PW_CHECK(file != nullptr);
-    PW_CHECK(std::fwrite(out.data(), 1, out.size(), file) == out.size());
-    PW_CHECK(std::fclose(file) == 0);
+    return writer.bytes();
   }
 
  private:
-  template <typename Int>
-  static std::string word(Int value) {
-    std::string bytes(sizeof value, '\0');
-    std::memcpy(bytes.data(), &value, sizeof value);
-    return bytes;
-  }
-  static std::string text(std::string_view value) {
-    return word(uint64_t{value.size()}) + std::string(value);
-  }
-  void put(std::string_view key, std::string bytes) {
-    remove(key);
-    metadata_.emplace_back(std::string(key), std::move(bytes));
+  using Writer = gguf::testing::Writer;
+  struct Key {
+    std::string name;
+    uint32_t type;
+    std::string value;
+  };
+  void put(std::string_view name, uint32_t type, std::string value) {
+    remove(name);
+    keys_.push_back({std::string(name), type, std::move(value)});
   }
 
-  std::vector<std::pair<std::string, std::string>> metadata_;
+  std::vector<Key> keys_;
   std::vector<TensorEntry> tensors_;
 };
 
@@ -215,8 +155,8 @@ struct LlamaShape {
 };
 
 /// A model that computes, with random weights; nothing it says means anything.
-inline GgufBuilder llama_model(const LlamaShape& shape) {
-  GgufBuilder file;
+inline ModelFile llama_model(const LlamaShape& shape) {
+  ModelFile file;
   Prng prng(shape.seed);
   file.put_string("general.architecture", "llama");
   file.put_string("general.name", "random");
