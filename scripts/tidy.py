@@ -51,7 +51,8 @@ BANNED = [
      "int n = atoi(s);"),
     (r"(?<!\w)assert\s*\(", ANYWHERE, "use PW_CHECK: it is alive in release", "assert(x);"),
     # A unique_ptr on the same line owns it: make_unique cannot reach a private constructor.
-    (r"^(?!.*unique_ptr<).*\bnew\s+\w+[\w:<>]*\s*[({\[]", ("src/",), "use std::make_unique or a container",
+    (r"^(?!.*unique_ptr<).*\bnew\s+\w+[\w:<>]*\s*[({\[]", ("src/",),
+     "use std::make_unique or a container",
      "auto* p = new Thing();"),
     (r"\bstd::(?:cout|cerr)\b", ("src/base/", "src/gguf/", "src/kv/", "src/kernels/", "src/text/",
                                  "src/sampling/", "src/model/", "src/engine/", "src/planner/"),
