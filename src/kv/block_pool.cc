@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kv/block_pool.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/prng.h"
+
+namespace pagewise::kv {
+
+BlockPool::BlockPool(uint32_t blocks, double protected_share, std::optional<uint64_t> shuffle_seed)
+    : policy_(blocks, protected_share),
+      holders_(blocks, 0),
+      findable_(blocks, 0),
+      leased_(blocks, 0),
+      rank_(blocks),
+      order_(blocks),
+      free_(blocks) {
+  std::iota(order_.begin(), order_.end(), 0u);
+  if (shuffle_seed) {
+    Prng prng(*shuffle_seed);
+    for (uint32_t i = blocks; i > 1; --i) std::swap(order_[i - 1], order_[prng.below(i)]);
+  }
+  for (uint32_t rank = 0; rank < blocks; ++rank) rank_[order_[rank]] = rank;
+  std::iota(free_.begin(), free_.end(), 0u);  // ascending is a valid min-heap
+}
+
+BlockId BlockPool::take() {
+  PW_CHECK(!free_.empty());
+  std::pop_heap(free_.begin(), free_.end(), std::greater<>());
+  const BlockId block(order_[free_.back()]);
+  free_.pop_back();
+  PW_CHECK(holders(block) == 0 && !findable(block));
+  holders_[block.value] = 1;
+  return block;
+}
+
+void BlockPool::make_free(BlockId block) {
+  policy_.forget(block);
+  free_.push_back(rank_[block.value]);
+  std::push_heap(free_.begin(), free_.end(), std::greater<>());
+}
+
+void BlockPool::hold(BlockId block) {
+  PW_CHECK(holders(block) > 0 || is_cached(block));
+  if (holders_[block.value]++ == 0) policy_.erase(block);
+}
+
+void BlockPool::release(BlockId block) {
+  PW_CHECK(holders(block) > 0);
+  if (--holders_[block.value] > 0) return;
+  if (findable(block)) {
+    policy_.insert(block, leased(block));
+  } else {
+    make_free(block);
+  }
+}
+
+void BlockPool::set_findable(BlockId block) {
+  PW_CHECK(holders(block) > 0 && !findable(block));
+  policy_.forget(block);
+  findable_[block.value] = 1;
+}
+
+void BlockPool::clear_findable(BlockId block) {
+  PW_CHECK(findable(block));
+  if (leased(block)) set_leased(block, false);
+  findable_[block.value] = 0;
+  if (!is_cached(block)) return;
+  policy_.erase(block);
+  make_free(block);
+}
+
+void BlockPool::set_leased(BlockId block, bool leased) {
+  PW_CHECK(findable(block) && this->leased(block) != leased);
+  leased_[block.value] = leased ? 1 : 0;
+  leased ? ++leased_count_ : --leased_count_;
+  if (is_cached(block)) policy_.set_leased(block, leased);
+}
+
+void BlockPool::check_invariants() const {
+  uint32_t free_count = 0, cached_count = 0, live_count = 0, leased_count = 0;
+  std::vector<uint8_t> in_free(capacity(), 0);
+  for (uint32_t rank : free_) {
+    PW_CHECK(!in_free[order_[rank]]);
+    in_free[order_[rank]] = 1;
+  }
+  for (uint32_t id = 0; id < capacity(); ++id) {
+    const BlockId block(id);
+    const bool is_live = holders(block) > 0;
+    const bool should_be_cached = !is_live && findable(block);
+    const bool should_be_free = !is_live && !findable(block);
+    PW_CHECK(is_cached(block) == should_be_cached);
+    PW_CHECK((in_free[id] != 0) == should_be_free);
+    PW_CHECK(!leased(block) || findable(block));
+    live_count += is_live;
+    cached_count += should_be_cached;
+    free_count += should_be_free;
+    leased_count += leased(block);
+  }
+  PW_CHECK(free_count + live_count + cached_count == capacity());
+  PW_CHECK(free_count == free() && live_count == live() && cached_count == cached());
+  PW_CHECK(leased_count == leased_count_);
+}
+
+}  // namespace pagewise::kv

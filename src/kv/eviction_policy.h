@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which cached block is given up next. The one place that decides it; everything else only reports what happened.
+//
+// A cached block stands in one of three tiers, each ordered by last use:
+//
+//   given up first                                                           given up last
+//   ├── probation ──────────────┤├── protected ──────────────┤├── leased ──────────────────┤
+//     read by nobody since it      read again at least once     covered by an unexpired
+//     was computed                 (at most a share of the      entry, whatever its use
+//                                  pool; the overflow, least
+//                                  recently used, returns to
+//                                  probation in its old place)
+//
+// Why not plain LRU: a batch job that sends ten thousand prompts once each would push out the system prompt that
+// everybody shares. Here such prompts only push out each other (segmented LRU; Karedla, Love, Wherry, Computer
+// 27(3), 1994). The share is bounded, so that yesterday's favourites cannot starve today's newcomers. A share of
+// zero is plain LRU.
+//
+// A long prefix is eaten from its tail without any rule for it: who releases a sequence reports its last block
+// first, so that a block's use is always older than its predecessor's; and whoever reads a block has read all
+// blocks before it, so that a predecessor's tier is never lower.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "kv/id_heap.h"
+
+namespace pagewise::kv {
+
+/// Thread: engine thread only. Memory: all of it in the constructor. Cost: O(log blocks) a call.
+class EvictionPolicy {
+ public:
+  /// `protected_share` in [0, 1]: part of `blocks` that the protected tier may take.
+  EvictionPolicy(uint32_t blocks, double protected_share);
+
+  /// The block became cached: the most recently used of its tier. Requires: not cached.
+  void insert(BlockId block, bool leased);
+  /// The block is cached no more: held again, or given up. Requires: cached.
+  void erase(BlockId block);
+  /// A cached block was used just now. Requires: cached.
+  void touch(BlockId block);
+  /// Another request read what this block holds. Any block, cached or not.
+  void mark_reused(BlockId block);
+  /// A cached block gained its first or lost its last lease; its last use stays what it was. Requires: cached.
+  void set_leased(BlockId block, bool leased);
+  /// The block's contents are no more; whatever it holds next starts anew. Requires: not cached.
+  void forget(BlockId block);
+
+  /// The block to give up next; the null block when none is cached.
+  BlockId victim() const;
+  /// Whether `a` would be given up before `b`. Requires: both cached.
+  bool precedes(BlockId a, BlockId b) const;
+  bool contains(BlockId block) const { return tier_[block.value] != Tier::kNone; }
+  uint32_t size() const { return probation_.size() + protected_.size() + leased_.size(); }
+  bool reused(BlockId block) const { return reused_[block.value] != 0; }
+
+ private:
+  enum class Tier : uint8_t { kNone, kProbation, kProtected, kLeased };
+
+  IdHeap& heap(Tier tier);
+  const IdHeap& heap(Tier tier) const;
+  void place(BlockId block, Tier tier, uint64_t stamp);
+  Tier natural_tier(BlockId block, bool leased) const;
+
+  IdHeap probation_, protected_, leased_;  // keys: stamps of last use
+  std::vector<Tier> tier_;
+  std::vector<uint8_t> reused_;
+  const uint32_t protected_max_;
+  uint64_t stamp_ = 0;
+};
+
+}  // namespace pagewise::kv

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kv/prefix_index.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace pagewise::kv {
+
+uint32_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const auto [end, unused] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<uint32_t>(end - a.begin());
+}
+
+PrefixIndex::PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks)
+    : block_tokens_(block_tokens), groups_(static_cast<uint32_t>(blocks.size())) {
+  PW_CHECK(block_tokens_ > 0 && groups_ > 0);
+  for (uint32_t capacity : blocks) owner_.emplace_back(capacity, NodeId());
+  // A few roots fit without growing; thousands of namespaces grow the slabs once each doubling.
+  const std::size_t slots = *std::min_element(blocks.begin(), blocks.end()) + std::size_t{16};
+  nodes_.reserve(slots);
+  unused_.reserve(slots);
+  tokens_.reserve(slots * block_tokens_);
+  blocks_.reserve(slots * groups_);
+}
+
+NodeId PrefixIndex::allocate() {
+  if (unused_.empty()) {
+    unused_.push_back(slots());
+    nodes_.emplace_back();
+    tokens_.resize(nodes_.size() * block_tokens_);
+    blocks_.resize(nodes_.size() * groups_);
+  }
+  const NodeId id(unused_.back());
+  unused_.pop_back();
+  nodes_[id.value].used = true;
+  return id;
+}
+
+void PrefixIndex::deallocate(NodeId id) {
+  Node& node = nodes_[id.value];
+  PW_CHECK(node.used && node.children.empty());
+  // Reused slots keep their room for children; what one popular prefix once needed is given back.
+  constexpr std::size_t kChildrenKept = 64;
+  if (node.children.capacity() > kChildrenKept) std::vector<NodeId>().swap(node.children);
+  node.parent = node.root = NodeId();
+  node.depth = node.fill = 0;
+  node.used = false;
+  ++node.generation;
+  unused_.push_back(id.value);
+}
+
+NodeId PrefixIndex::add_root() {
+  const NodeId id = allocate();
+  nodes_[id.value].root = id;
+  return id;
+}
+
+void PrefixIndex::remove_root(NodeId root) {
+  PW_CHECK(is_root(root));
+  deallocate(root);
+}
+
+std::size_t PrefixIndex::place(const Node& parent, std::span<const TokenId> query) const {
+  const auto less = [&](NodeId child, std::span<const TokenId> wanted) {
+    const std::span<const TokenId> has = tokens(child);
+    return std::lexicographical_compare(has.begin(), has.end(), wanted.begin(), wanted.end());
+  };
+  return std::lower_bound(parent.children.begin(), parent.children.end(), query, less) - parent.children.begin();
+}
+
+PrefixIndex::Match PrefixIndex::longest_child(NodeId parent, std::span<const TokenId> query) const {
+  const Node& node = nodes_[parent.value];
+  query = query.first(std::min<std::size_t>(query.size(), block_tokens_));
+  const std::size_t at = place(node, query);
+  Match best;
+  for (std::size_t i = at == 0 ? 0 : at - 1; i <= at && i < node.children.size(); ++i) {
+    const uint32_t shared = common_tokens(tokens(node.children[i]), query);
+    if (shared > best.tokens) best = {node.children[i], shared};
+  }
+  return best;
+}
+
+PrefixIndex::Match PrefixIndex::walk(NodeId root, std::span<const TokenId> query, std::vector<NodeId>& path) const {
+  NodeId at = root;
+  while (true) {
+    const Match match = longest_child(at, query);
+    if (match.tokens < block_tokens_) return match;
+    path.push_back(match.child);
+    at = match.child;
+    query = query.subspan(block_tokens_);
+  }
+}
+
+NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens, std::span<const BlockId> blocks) {
+  PW_CHECK(is_root(parent) || is_full(parent));
+  PW_CHECK(!new_tokens.empty() && new_tokens.size() <= block_tokens_ && blocks.size() == groups_);
+  const NodeId id = allocate();  // may move nodes_
+  Node& node = nodes_[id.value];
+  Node& above = nodes_[parent.value];
+  node.parent = parent;
+  node.root = above.root;
+  node.depth = above.depth + 1;
+  node.fill = static_cast<uint32_t>(new_tokens.size());
+  std::copy(new_tokens.begin(), new_tokens.end(), tokens_.begin() + std::size_t{id.value} * block_tokens_);
+  for (uint32_t g = 0; g < groups_; ++g) {
+    PW_CHECK(!owner(g, blocks[g]).valid());
+    owner_[g][blocks[g].value] = id;
+    blocks_[std::size_t{id.value} * groups_ + g] = blocks[g];
+  }
+  above.children.insert(above.children.begin() + static_cast<std::ptrdiff_t>(place(above, new_tokens)), id);
+  ++size_;
+  return id;
+}
+
+void PrefixIndex::extend(NodeId id, std::span<const TokenId> longer) {
+  Node& node = nodes_[id.value];
+  PW_CHECK(!is_root(id) && longer.size() >= node.fill && longer.size() <= block_tokens_);
+  PW_CHECK(common_tokens(tokens(id), longer) == node.fill);
+  // No sibling was comparable with the shorter tokens, so none is with the longer ones, and the order stays.
+  std::copy(longer.begin() + node.fill, longer.end(),
+            tokens_.begin() + std::size_t{id.value} * block_tokens_ + node.fill);
+  node.fill = static_cast<uint32_t>(longer.size());
+}
+
+void PrefixIndex::remove(NodeId id) {
+  PW_CHECK(!is_root(id));
+  std::vector<NodeId>& siblings = nodes_[parent(id).value].children;
+  // By tokens, then by identity: for a moment a sibling may extend this one.
+  std::size_t at = place(nodes_[parent(id).value], tokens(id));
+  while (siblings[at] != id) ++at;
+  siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(at));
+  for (uint32_t g = 0; g < groups_; ++g) owner_[g][block(id, g).value] = NodeId();
+  deallocate(id);
+  --size_;
+}
+
+PrefixIndex::Neighbours PrefixIndex::neighbours(NodeId id) const {
+  const Node& above = nodes_[parent(id).value];
+  std::size_t at = place(above, tokens(id));
+  while (above.children[at] != id) ++at;
+  Neighbours found;
+  if (at > 0) found.before = above.children[at - 1];
+  if (at + 1 < above.children.size()) found.after = above.children[at + 1];
+  return found;
+}
+
+void PrefixIndex::check_invariants() const {
+  uint32_t count = 0, owned = 0;
+  for (uint32_t slot = 0; slot < slots(); ++slot) {
+    const NodeId id(slot);
+    const Node& node = nodes_[slot];
+    if (!node.used) continue;
+    PW_CHECK(node.children.empty() || is_root(id) || is_full(id));
+    for (std::size_t i = 0; i < node.children.size(); ++i) {
+      const NodeId child = node.children[i];
+      PW_CHECK(used(child) && parent(child) == id && root(child) == node.root);
+      PW_CHECK(depth(child) == node.depth + 1);
+      if (i == 0) continue;
+      const std::span<const TokenId> before = tokens(node.children[i - 1]), here = tokens(child);
+      PW_CHECK(std::lexicographical_compare(before.begin(), before.end(), here.begin(), here.end()));
+      PW_CHECK(common_tokens(before, here) < before.size());
+    }
+    if (is_root(id)) continue;
+    ++count;
+    PW_CHECK(node.fill >= 1 && node.fill <= block_tokens_);
+    for (uint32_t g = 0; g < groups_; ++g) PW_CHECK(owner(g, block(id, g)) == id);
+  }
+  PW_CHECK(count == size_);
+  for (const std::vector<NodeId>& owners : owner_) {
+    for (NodeId node : owners) owned += node.valid();
+  }
+  PW_CHECK(owned == size_ * groups_);
+}
+
+}  // namespace pagewise::kv
