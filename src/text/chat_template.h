@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates: an interpreter for the template language of model files that keeps each character's
-// provenance. What it does not implement is refused by name when the template is compiled.
+// Chat templates: an interpreter for the template language of model files that keeps each
+// character's provenance. What it does not implement is refused by name when the template is
+// compiled.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +39,13 @@ struct ChatInput {
 /// Thread: immutable after compile; any thread.
 class ChatTemplate {
  public:
-  /// Errors: kUnsupported ("chat template: filter 'x' at line N is not supported"); kMalformed for syntax.
+  /// Errors: kUnsupported ("chat template: filter 'x' at line N is not supported"); kMalformed for
+  /// syntax.
   static Result<std::unique_ptr<ChatTemplate>> compile(std::string_view source);
   ~ChatTemplate();
 
-  /// Errors: kInvalidArgument with the template's own sentence when it raises (C15), or when a bound on time,
-  /// depth or output is exceeded.
+  /// Errors: kInvalidArgument with the template's own sentence when it raises (C15), or when a
+  /// bound on time, depth or output is exceeded.
   Result<ProvenancedText> render(const ChatInput& input) const;
 
  private:

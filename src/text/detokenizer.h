@@ -12,8 +12,8 @@
 
 namespace pagewise::text {
 
-/// Holds back bytes that may still become a character; bytes that cannot become U+FFFD at once, one for
-/// each maximal ill-formed subpart (Unicode 15, section 3.9, as WHATWG decoders do).
+/// Holds back bytes that may still become a character; bytes that cannot become U+FFFD at once, one
+/// for each maximal ill-formed subpart (Unicode 15, section 3.9, as WHATWG decoders do).
 class Utf8Assembler {
  public:
   /// Appends to `out` every character that `bytes` completes.
@@ -26,13 +26,13 @@ class Utf8Assembler {
   std::string pending_;
 };
 
-/// Finds the earliest of several stop strings across pieces; holds back only text that can still become one
-/// (C13). Equal starts: the shorter completes first and wins.
+/// Finds the earliest of several stop strings across pieces; holds back only text that can still
+/// become one (C13). Equal starts: the shorter completes first and wins.
 class StopMatcher {
  public:
   explicit StopMatcher(std::vector<std::string> stops);
-  /// Appends to `out` what is safe to send. Returns the index of the stop that matched; nothing of it is in
-  /// `out`, and further calls are not allowed.
+  /// Appends to `out` what is safe to send. Returns the index of the stop that matched; nothing of
+  /// it is in `out`, and further calls are not allowed.
   std::optional<std::size_t> push(std::string_view text, std::string& out);
   /// What was held back and never became a stop.
   void finish(std::string& out);

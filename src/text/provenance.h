@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text whose every character knows where it came from: the template, or one content block of the request.
-// Breakpoints become token positions through it, a typed <|im_end|> stays text (C16), and a miss can be
-// explained.
+// Text whose every character knows where it came from: the template, or one content block of the
+// request. Breakpoints become token positions through it, a typed <|im_end|> stays text (C16), and
+// a miss can be explained.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,10 @@ struct OriginSpan {
 struct ProvenancedText {
   std::string text;
   std::vector<OriginSpan> spans;
+  /// Byte offsets, ascending, where a new token must begin: in front of the newline that the
+  /// template puts between two content blocks of one message. So the tokens of a block never depend
+  /// on the next block, and a breakpoint behind it stays where it is when something else follows.
+  std::vector<uint32_t> breaks;
 };
 
 }  // namespace pagewise::text
