@@ -15,6 +15,29 @@
 
 namespace pagewise::kv {
 
+/// K and V of one token in `layers` layers, from the bytes of one row of K and of V per KV head.
+constexpr uint64_t token_bytes_of(uint64_t layers, uint64_t kv_heads, uint64_t key_row_bytes,
+                                  uint64_t value_row_bytes) {
+  return layers * kv_heads * (key_row_bytes + value_row_bytes);
+}
+
+/// Positions that a sequence of `tokens` still reads: all of them, or the last `window`.
+constexpr uint64_t tokens_read(uint64_t tokens, uint32_t window) {
+  return window != 0 && tokens > window ? window : tokens;
+}
+
+/// Blocks that a sequence of `tokens` holds at rest. Behind a window, the most over all positions:
+/// the window seldom begins where a block does, so it touches one block more than it would fill.
+constexpr uint64_t blocks_held(uint64_t tokens, uint32_t window, uint32_t block_tokens) {
+  const uint64_t all = ceil_div(tokens, block_tokens);
+  if (window == 0) return all;
+  const uint64_t touched = ceil_div(uint64_t{window} - 1, block_tokens) + 1;
+  return touched < all ? touched : all;
+}
+
+/// Distance of neighbouring blocks in the arena: whole pages, so that one can be given back alone.
+constexpr uint64_t block_stride_of(uint64_t block_bytes) { return round_up(block_bytes, 4 * kKiB); }
+
 struct GroupGeometry {
   uint32_t layers = 0;
   uint32_t kv_heads = 0;
@@ -26,8 +49,8 @@ struct GroupGeometry {
 
   /// K and V of one token in all layers of this group.
   uint64_t token_bytes() const {
-    return uint64_t{layers} * kv_heads *
-           (kv_row_bytes(key_type, key_dim) + kv_row_bytes(value_type, value_dim));
+    return token_bytes_of(layers, kv_heads, kv_row_bytes(key_type, key_dim),
+                          kv_row_bytes(value_type, value_dim));
   }
   bool operator==(const GroupGeometry&) const = default;
 };
@@ -42,9 +65,7 @@ struct Geometry {
     return sum;
   }
   uint64_t block_bytes(uint32_t group) const { return groups[group].token_bytes() * block_tokens; }
-  /// Distance of neighbouring blocks in the arena: whole pages, so that one can be given back
-  /// alone.
-  uint64_t block_stride(uint32_t group) const { return round_up(block_bytes(group), 4 * kKiB); }
+  uint64_t block_stride(uint32_t group) const { return block_stride_of(block_bytes(group)); }
   uint64_t blocks_for(uint64_t tokens) const { return ceil_div(tokens, block_tokens); }
   bool operator==(const Geometry&) const = default;
 };
