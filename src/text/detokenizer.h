@@ -26,10 +26,13 @@ class Utf8Assembler {
   std::string pending_;
 };
 
-/// Finds the earliest of several stop strings across pieces; holds back only text that can still
-/// become one (C13). Equal starts: the shorter completes first and wins.
+/// Finds a stop string across pieces; holds back only text that can still become one (C13). The
+/// stop that is complete first wins, because generation ends there; of two complete at the same
+/// byte the longer, so that nothing of a matched stop is ever sent. How the text is cut into pieces
+/// does not matter.
 class StopMatcher {
  public:
+  /// Requires: no empty string in `stops`; the caller refuses those.
   explicit StopMatcher(std::vector<std::string> stops);
   /// Appends to `out` what is safe to send. Returns the index of the stop that matched; nothing of
   /// it is in `out`, and further calls are not allowed.
@@ -38,8 +41,15 @@ class StopMatcher {
   void finish(std::string& out);
 
  private:
-  std::vector<std::string> stops_;
-  std::string held_;
+  struct Stop {
+    std::string text;
+    std::vector<std::size_t> borders;
+    std::size_t matched = 0;  // bytes of `text` that end what was pushed so far
+  };
+
+  std::vector<Stop> stops_;
+  std::string held_;  // the longest `matched` of all stops
+  bool matched_ = false;
 };
 
 }  // namespace pagewise::text
