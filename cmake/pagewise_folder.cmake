@@ -24,6 +24,7 @@ function(pagewise_folder name)
     target_compile_definitions(pagewise_${name}_test PRIVATE
       PAGEWISE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     # One ctest entry a program: its own report names each case, and start-up (a model load) is paid once.
+    add_dependencies(unit_tests pagewise_${name}_test)
     add_test(NAME ${name} COMMAND pagewise_${name}_test)
   endif()
 endfunction()
