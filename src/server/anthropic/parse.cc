@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/anthropic/parse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/cache_markers.h"
+#include "server/fields.h"
+#include "server/json_text.h"
+
+namespace pagewise::server::anthropic {
+namespace {
+
+constexpr std::size_t kMessagesMax = 100'000;
+constexpr int64_t kThinkingBudgetMin = 1024;
+/// Text that a coding agent puts in front of its system prompt and that changes with each call; it
+/// means nothing to the model, and its vendor strips it too (D2, C04).
+constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
+
+bool is_empty(const json::value& value) {
+  if (value.is_array()) return value.get_array().empty();
+  if (value.is_object()) return value.get_object().empty();
+  return value.is_bool() && !value.get_bool();
+}
+
+void refuse_if_asked(Fields& fields, const json::object& body, std::string_view name,
+                     std::string_view what) {
+  const json::value* value = Fields::find(body, name);
+  if (value != nullptr && !is_empty(*value)) fields.unsupported(name, what);
+}
+
+/// Text blocks must say something.
+void check_text(Fields& fields, std::string_view text, bool marked, const std::string& path) {
+  if (text.empty() && marked) {
+    fields.refuse(path, fmt::format("{}: cache_control cannot be set for empty text blocks", path));
+  } else if (text.empty()) {
+    fields.refuse(path, fmt::format("{}: text content blocks must be non-empty", path));
+  } else if (is_blank(text)) {
+    fields.refuse(path,
+                  fmt::format("{}: text content blocks must contain non-whitespace text", path));
+  }
+}
+
+std::string_view require_string(Fields& fields, const json::object& in, const std::string& path,
+                                std::string_view name) {
+  const auto text = fields.string(in, path, name);
+  if (!text) fields.missing(fields.key(path, name));
+  return text.value_or("");
+}
+
+/// Joins the text blocks inside a document or search result. A marker on the last inner block moves
+/// to the parent; on another one it is refused (B2).
+std::string inner_text(Fields& fields, const json::array& blocks, const std::string& path,
+                       std::optional<engine::LeaseClass>& moved) {
+  std::string out;
+  for (std::size_t i = 0; i < blocks.size() && !fields.failed(); ++i) {
+    const std::string here = fields.item(path, i);
+    const json::object* block = blocks[i].if_object();
+    if (block == nullptr) {
+      fields.wrong_type(here, "an object");
+      break;
+    }
+    if (fields.string(*block, here, "type").value_or("") != "text") {
+      fields.unsupported(here, "a block of this type is");
+      break;
+    }
+    if (!out.empty()) out += '\n';
+    out += require_string(fields, *block, here, "text");
+    if (const auto marker = parse_cache_control(fields, *block, here)) {
+      if (i + 1 == blocks.size()) {
+        moved = marker;
+      } else {
+        fields.refuse(fields.key(here, "cache_control"),
+                      fmt::format("{}: only the last inner block may carry a marker",
+                                  fields.key(here, "cache_control")));
+      }
+    }
+  }
+  return out;
+}
+
+std::string document_text(Fields& fields, const json::object& block, const std::string& path,
+                          std::optional<engine::LeaseClass>& moved) {
+  const json::object* source = fields.object(block, path, "source");
+  const std::string here = fields.key(path, "source");
+  if (source == nullptr) {
+    fields.missing(here);
+    return "";
+  }
+  const auto type = fields.string(*source, here, "type").value_or("");
+  std::string out;
+  for (const std::string_view name : {"title", "context"}) {
+    if (const auto text = fields.string(block, path, name); text && !text->empty()) {
+      out += *text;
+      out += '\n';
+    }
+  }
+  if (type == "text") {
+    out += require_string(fields, *source, here, "data");
+  } else if (type == "content") {
+    if (const json::value* content = Fields::find(*source, "content"); content == nullptr) {
+      fields.missing(fields.key(here, "content"));
+    } else if (content->is_string()) {
+      out += std::string_view(content->get_string());
+    } else if (content->is_array()) {
+      out += inner_text(fields, content->get_array(), fields.key(here, "content"), moved);
+    } else {
+      fields.wrong_type(fields.key(here, "content"), "a string or an array");
+    }
+  } else {
+    fields.refuse(here,
+                  fmt::format("{}: only plain text documents are supported by this server", here));
+  }
+  return out;
+}
+
+/// Adds one block to `turn`; thinking blocks are accepted and left out.
+void parse_block(Fields& fields, const json::value& value, const std::string& path, Turn& turn) {
+  const json::object* block = value.if_object();
+  if (block == nullptr) return fields.wrong_type(path, "an object");
+  const auto type = fields.string(*block, path, "type");
+  if (!type) return fields.missing(fields.key(path, "type"));
+  ContentBlock out;
+  std::optional<engine::LeaseClass> moved;
+  if (*type == "text") {
+    out.text = require_string(fields, *block, path, "text");
+    out.marker = parse_cache_control(fields, *block, path);
+    check_text(fields, out.text, out.marker.has_value(), fields.key(path, "text"));
+    turn.blocks.push_back(std::move(out));
+    return;
+  }
+  if (*type == "thinking" || *type == "redacted_thinking") {
+    if (turn.role != "assistant") {
+      fields.invalid(fields.key(path, "type"),
+                     fmt::format("'{}' belongs into assistant messages", *type));
+    }
+    return;
+  }
+  if (turn.role == "system") return fields.invalid(fields.key(path, "type"), "must be 'text'");
+  if (*type == "document") {
+    out.text = document_text(fields, *block, path, moved);
+  } else if (*type == "search_result") {
+    out.text = fmt::format("{}\n{}\n", require_string(fields, *block, path, "title"),
+                           require_string(fields, *block, path, "source"));
+    if (const json::array* content = fields.array(*block, path, "content")) {
+      out.text += inner_text(fields, *content, fields.key(path, "content"), moved);
+    }
+  } else if (*type == "image") {
+    return fields.refuse(path, fmt::format("{}: this model does not accept images", path));
+  } else if (*type == "tool_use" || *type == "tool_result" || *type == "tool_reference" ||
+             *type == "server_tool_use" || *type == "container_upload" ||
+             type->starts_with("mcp_") || type->ends_with("_tool_result")) {
+    return fields.unsupported(path, fmt::format("'{}' is", *type));
+  } else {
+    return fields.invalid(fields.key(path, "type"),
+                          fmt::format("'{}' is no known block type", *type));
+  }
+  out.marker = parse_cache_control(fields, *block, path);
+  if (!out.marker) out.marker = moved;
+  turn.blocks.push_back(std::move(out));
+}
+
+void parse_system(Fields& fields, const json::object& body, std::vector<Turn>& turns,
+                  std::vector<std::vector<std::string>>& paths) {
+  const json::value* system = Fields::find(body, "system");
+  if (system == nullptr) return;
+  Turn turn{"system", {}};
+  std::vector<std::string> block_paths;
+  if (const json::string* text = system->if_string()) {
+    const std::string_view view(text->data(), text->size());
+    const bool billing =
+        view.starts_with(kBillingHeader) && view.find('\n') == std::string_view::npos;
+    if (!view.empty() && !billing) {
+      turn.blocks.push_back({std::string(view), std::nullopt});
+      block_paths.emplace_back("system");
+    }
+  } else if (const json::array* blocks = system->if_array()) {
+    for (std::size_t i = 0; i < blocks->size() && !fields.failed(); ++i) {
+      const std::string path = fields.item("system", i);
+      parse_block(fields, (*blocks)[i], path, turn);
+      if (i == 0 && !turn.blocks.empty() && turn.blocks[0].text.starts_with(kBillingHeader)) {
+        turn.blocks.clear();
+        continue;
+      }
+      block_paths.push_back(path);
+    }
+  } else {
+    fields.wrong_type("system", "a string or an array of text blocks");
+  }
+  if (turn.blocks.empty()) return;
+  turns.push_back(std::move(turn));
+  paths.push_back(std::move(block_paths));
+}
+
+Turn parse_message(Fields& fields, const json::object& message, const std::string& path, bool last,
+                   std::vector<std::string>& block_paths) {
+  Turn turn;
+  const auto role = fields.string(message, path, "role");
+  if (!role) {
+    fields.missing(fields.key(path, "role"));
+  } else if (*role != "user" && *role != "assistant" && *role != "system") {
+    fields.invalid(fields.key(path, "role"), "must be 'user', 'assistant' or 'system'");
+  } else {
+    turn.role = *role;
+  }
+  if (fields.failed()) return turn;
+  const json::value* content = Fields::find(message, "content");
+  const std::string content_path = fields.key(path, "content");
+  // Only an answer that has not begun yet may be empty.
+  const bool may_be_empty = last && turn.role == "assistant";
+  if (content == nullptr) {
+    fields.missing(content_path);
+  } else if (const json::string* text = content->if_string()) {
+    if (!(may_be_empty && text->empty())) {
+      check_text(fields, std::string_view(text->data(), text->size()), false, content_path);
+      turn.blocks.push_back({std::string(text->data(), text->size()), std::nullopt});
+      block_paths.push_back(content_path);
+    }
+  } else if (const json::array* blocks = content->if_array()) {
+    if (blocks->empty() && !may_be_empty) fields.invalid(content_path, "must not be empty");
+    for (std::size_t i = 0; i < blocks->size() && !fields.failed(); ++i) {
+      const std::size_t before = turn.blocks.size();
+      const std::string block_path = fields.item(content_path, i);
+      parse_block(fields, (*blocks)[i], block_path, turn);
+      if (turn.blocks.size() > before) block_paths.push_back(block_path);
+    }
+  } else {
+    fields.wrong_type(content_path, "a string or an array of blocks");
+  }
+  return turn;
+}
+
+/// A system message in the conversation follows a user's and is last or before an assistant's (A3).
+void check_system_places(Fields& fields, const std::vector<Turn>& turns, std::size_t first,
+                         const std::vector<std::size_t>& message_of_turn) {
+  for (std::size_t i = first; i < turns.size(); ++i) {
+    if (turns[i].role != "system") continue;
+    const bool after_user = i > first && turns[i - 1].role == "user";
+    const bool before_assistant = i + 1 == turns.size() || turns[i + 1].role == "assistant";
+    if (!after_user || !before_assistant) {
+      const std::string path =
+          fields.key(fields.item("messages", message_of_turn[i - first]), "role");
+      fields.refuse(
+          path, fmt::format("{}: a 'system' message must follow a user message and be last or come "
+                            "before an assistant message",
+                            path));
+      return;
+    }
+  }
+}
+
+/// system, messages and the markers on them.
+void parse_prompt(Fields& fields, const json::object& body, GenerationRequest& request) {
+  std::vector<std::vector<std::string>> paths;  // of each turn's blocks
+  parse_system(fields, body, request.turns, paths);
+  const std::size_t first = request.turns.size();
+  const json::array* messages = fields.array(body, "", "messages");
+  if (fields.failed()) return;
+  if (messages == nullptr) return fields.missing("messages");
+  if (messages->empty()) return fields.invalid("messages", "at least one message is required");
+  if (messages->size() > kMessagesMax) {
+    return fields.invalid("messages", fmt::format("at most {} messages are allowed", kMessagesMax));
+  }
+  std::vector<std::size_t> message_of_turn;
+  for (std::size_t i = 0; i < messages->size() && !fields.failed(); ++i) {
+    const std::string path = fields.item("messages", i);
+    const json::object* message = (*messages)[i].if_object();
+    if (message == nullptr) return fields.wrong_type(path, "an object");
+    std::vector<std::string> block_paths;
+    Turn turn = parse_message(fields, *message, path, i + 1 == messages->size(), block_paths);
+    // Consecutive messages of one role are one turn.
+    if (request.turns.size() > first && request.turns.back().role == turn.role) {
+      std::move(turn.blocks.begin(), turn.blocks.end(),
+                std::back_inserter(request.turns.back().blocks));
+      std::move(block_paths.begin(), block_paths.end(), std::back_inserter(paths.back()));
+    } else {
+      request.turns.push_back(std::move(turn));
+      paths.push_back(std::move(block_paths));
+      message_of_turn.push_back(i);
+    }
+  }
+  if (fields.failed()) return;
+  check_system_places(fields, request.turns, first, message_of_turn);
+
+  std::vector<MarkerSite> sites;
+  for (std::size_t t = 0; t < request.turns.size(); ++t) {
+    for (std::size_t b = 0; b < request.turns[t].blocks.size(); ++b) {
+      sites.push_back({&request.turns[t].blocks[b], paths[t][b]});
+    }
+  }
+  check_markers(fields, sites, parse_cache_control(fields, body, ""));
+
+  // A conversation that ends with the assistant is continued; an empty beginning is none.
+  if (request.turns.back().role == "assistant") {
+    if (request.turns.back().blocks.empty()) {
+      request.turns.pop_back();
+    } else {
+      request.continue_last = true;
+    }
+  }
+  if (request.turns.empty())
+    fields.invalid("messages", "at least one message with content is required");
+}
+
+void parse_model(Fields& fields, const json::object& body, GenerationRequest& request) {
+  if (const auto model = fields.string(body, "", "model")) {
+    request.model = *model;
+  } else {
+    fields.missing("model");
+  }
+}
+
+/// Accepted and without effect on a model that has no reasoning switch, but checked.
+void check_thinking(Fields& fields, const json::object& body, const GenerationRequest& request,
+                    bool counting) {
+  const json::object* thinking = fields.object(body, "", "thinking");
+  if (thinking == nullptr) return;
+  const auto type = fields.string(*thinking, "thinking", "type");
+  if (!type) return fields.missing("thinking.type");
+  if (*type == "enabled") {
+    if (!counting && request.max_tokens == 0) {
+      return fields.refuse("max_tokens", "max_tokens: 0 is not allowed when thinking is enabled");
+    }
+    const auto budget =
+        fields.integer(*thinking, "thinking", "budget_tokens", kThinkingBudgetMin, kIntegerMax);
+    if (!budget) return fields.missing("thinking.budget_tokens");
+    if (!counting && static_cast<uint64_t>(*budget) >= request.max_tokens) {
+      fields.refuse("thinking.budget_tokens",
+                    "thinking.budget_tokens: must be less than max_tokens");
+    }
+  } else if (*type != "adaptive" && *type != "disabled" && *type != "between_tools") {
+    fields.invalid("thinking.type", "must be 'enabled', 'adaptive', 'disabled' or 'between_tools'");
+  }
+}
+
+void refuse_unoffered(Fields& fields, const json::object& body) {
+  refuse_if_asked(fields, body, "tools", "tool use is");
+  if (Fields::find(body, "tool_choice") != nullptr) {
+    fields.refuse("tool_choice",
+                  "tool_choice: only allowed with tools, which are not supported by this server");
+  }
+  if (const json::object* config = fields.object(body, "", "output_config")) {
+    if (Fields::find(*config, "format") != nullptr) {
+      fields.unsupported("output_config.format", "structured output is");
+    }
+  }
+  refuse_if_asked(fields, body, "container", "this is");
+  refuse_if_asked(fields, body, "mcp_servers", "this is");
+  refuse_if_asked(fields, body, "thread", "this is");
+  refuse_if_asked(fields, body, "compaction", "this is");
+}
+
+void parse_sampling(Fields& fields, const json::object& body, GenerationRequest& request) {
+  sampling::Params& params = request.sampling;
+  if (const auto v = fields.number(body, "", "temperature", 0, 1))
+    params.temperature = static_cast<float>(*v);
+  if (const auto v = fields.number(body, "", "top_p", 0, 1)) params.top_p = static_cast<float>(*v);
+  if (const auto v = fields.integer(body, "", "top_k", 0, std::numeric_limits<int32_t>::max())) {
+    params.top_k = static_cast<uint32_t>(*v);
+  }
+  request.stops = fields.strings(body, "stop_sequences", false);
+}
+
+void parse_diagnostics(Fields& fields, const json::object& body, GenerationRequest& request) {
+  if (const json::object* diagnostics = fields.object(body, "", "diagnostics")) {
+    request.diagnostics = DiagnosticsRequest{std::string(
+        fields.string(*diagnostics, "diagnostics", "previous_message_id").value_or(""))};
+  }
+}
+
+}  // namespace
+
+ApiResult<GenerationRequest> parse_messages_request(const json::object& body) {
+  Fields fields(Surface::kAnthropic);
+  GenerationRequest request;
+  request.format = Format::kMessages;
+  parse_model(fields, body, request);
+  if (const auto max_tokens = fields.integer(body, "", "max_tokens", 0, kIntegerMax)) {
+    request.max_tokens = static_cast<uint64_t>(*max_tokens);
+  } else {
+    fields.missing("max_tokens");
+  }
+  request.stream = fields.boolean(body, "", "stream").value_or(false);
+  if (request.max_tokens == 0 && request.stream) {
+    fields.refuse("max_tokens", "max_tokens: 0 is not allowed with stream");
+  }
+  refuse_unoffered(fields, body);
+  parse_sampling(fields, body, request);
+  check_thinking(fields, body, request, false);
+  parse_diagnostics(fields, body, request);
+  request.use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
+  request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
+  parse_prompt(fields, body, request);
+  if (fields.failed()) return fields.error();
+  return request;
+}
+
+ApiResult<GenerationRequest> parse_count_tokens(const json::object& body) {
+  Fields fields(Surface::kAnthropic);
+  GenerationRequest request;
+  request.format = Format::kMessages;
+  parse_model(fields, body, request);
+  refuse_unoffered(fields, body);
+  check_thinking(fields, body, request, true);
+  parse_prompt(fields, body, request);
+  if (fields.failed()) return fields.error();
+  return request;
+}
+
+}  // namespace pagewise::server::anthropic

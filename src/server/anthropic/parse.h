@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of the Anthropic routes. Pure functions: JSON in, a request or the 400 out. Source:
+// api-reference A, B.
+#pragma once
+
+#include "base/json.h"
+#include "server/api_error.h"
+#include "server/generation.h"
+
+namespace pagewise::server::anthropic {
+
+ApiResult<GenerationRequest> parse_messages_request(const json::object& body);
+/// The same prompt without `max_tokens`, for /v1/messages/count_tokens.
+ApiResult<GenerationRequest> parse_count_tokens(const json::object& body);
+
+}  // namespace pagewise::server::anthropic

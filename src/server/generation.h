@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request for generated text, whichever API asked for it: what openai/parse.h and
+// anthropic/parse.h produce and prompt.h turns into tokens.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "engine/request.h"
+#include "sampling/params.h"
+#include "server/api_error.h"
+
+namespace pagewise::server {
+
+/// One block of a message: the unit that a cache marker can stand on and that look-back counts.
+struct ContentBlock {
+  std::string text;
+  std::optional<engine::LeaseClass> marker;
+};
+
+struct Turn {
+  std::string role;  // "system", "user", "assistant"
+  std::vector<ContentBlock> blocks;
+};
+
+enum class Format : uint8_t { kChat, kCompletion, kMessages };
+
+/// `diagnostics` of the Messages API (reference B13), when it was asked for.
+struct DiagnosticsRequest {
+  std::string previous_message_id;  // empty: the first turn
+};
+
+struct GenerationRequest {
+  Format format = Format::kChat;
+  std::string model;  // as asked; the answer echoes it
+
+  // The prompt: turns for kChat and kMessages, else text or ids.
+  std::vector<Turn> turns;
+  bool continue_last = false;  // the last turn is the beginning of the answer
+  std::variant<std::string, std::vector<TokenId>> prompt;
+
+  /// Clamped to the room left by the engine.
+  uint64_t max_tokens = std::numeric_limits<uint64_t>::max();
+  uint32_t choices = 1;
+  sampling::Params sampling;
+  bool seed_given = false;
+  std::vector<std::string> stops;
+  bool ignore_eos = false;
+
+  bool stream = false;
+  bool include_usage = false;  // OpenAI streams: one more chunk
+  bool logprobs = false;       // sampling.logprobs of them
+
+  bool use_cache = true;
+  std::string cache_salt;
+  std::optional<DiagnosticsRequest> diagnostics;
+};
+
+}  // namespace pagewise::server

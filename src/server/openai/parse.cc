@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/openai/parse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "server/cache_markers.h"
+
+namespace pagewise::server::openai {
+namespace {
+
+using engine::LeaseClass;
+
+constexpr int64_t kChoicesMax = 128;        // the vendor's own bound
+constexpr int64_t kTopLogprobsMax = 20;     // chat
+constexpr int64_t kLogprobsMax = 5;         // completions
+constexpr uint64_t kCompletionTokens = 16;  // default of /v1/completions
+
+/// Present, not null, not false, not an empty array or object, not zero: something that asks for a
+/// feature.
+bool asks(const json::object& body, std::string_view name) {
+  const json::value* value = Fields::find(body, name);
+  if (value == nullptr) return false;
+  if (value->is_bool()) return value->get_bool();
+  if (value->is_array()) return !value->get_array().empty();
+  if (value->is_object()) return !value->get_object().empty();
+  if (value->is_number()) return value->to_number<double>() != 0;
+  if (value->is_string()) return !value->get_string().empty();
+  return true;
+}
+
+void refuse_if_asked(Fields& fields, const json::object& body, std::string_view name,
+                     std::string_view what) {
+  if (asks(body, name)) fields.unsupported(name, what);
+}
+
+/// -2..2 and zero: penalties are not offered yet.
+void refuse_penalty(Fields& fields, const json::object& body, std::string_view name) {
+  if (const auto penalty = fields.number(body, "", name, -2, 2); penalty && *penalty != 0) {
+    fields.unsupported(name, "a value other than 0 is");
+  }
+}
+
+void parse_sampling(Fields& fields, const json::object& body, GenerationRequest& request) {
+  sampling::Params& params = request.sampling;
+  if (const auto v = fields.number(body, "", "temperature", 0, 2))
+    params.temperature = static_cast<float>(*v);
+  if (const auto v = fields.number(body, "", "top_p", 0, 1)) params.top_p = static_cast<float>(*v);
+  if (const auto v = fields.number(body, "", "min_p", 0, 1)) params.min_p = static_cast<float>(*v);
+  // -1 is other servers' way to say "off".
+  if (const auto v = fields.integer(body, "", "top_k", -1, std::numeric_limits<int32_t>::max())) {
+    params.top_k = static_cast<uint32_t>(std::max<int64_t>(*v, 0));
+  }
+  if (const json::value* seed = Fields::find(body, "seed")) {
+    if (seed->is_int64()) {
+      params.seed = static_cast<uint64_t>(seed->get_int64());
+    } else if (seed->is_uint64()) {
+      params.seed = seed->get_uint64();
+    } else {
+      fields.wrong_type("seed", "an integer");
+    }
+    request.seed_given = true;
+  }
+  request.stops = fields.strings(body, "stop", true);
+  request.ignore_eos = fields.boolean(body, "", "ignore_eos").value_or(false);
+  refuse_penalty(fields, body, "frequency_penalty");
+  refuse_penalty(fields, body, "presence_penalty");
+  if (const auto v = fields.number(body, "", "repetition_penalty", 0, 1000); v && *v != 1) {
+    fields.unsupported("repetition_penalty", "a value other than 1 is");
+  }
+  refuse_if_asked(fields, body, "logit_bias", "a bias on tokens is");
+}
+
+void parse_common(Fields& fields, const json::object& body, const ParseLimits& limits,
+                  GenerationRequest& request) {
+  if (const auto model = fields.string(body, "", "model")) {
+    request.model = *model;
+  } else {
+    fields.missing("model");
+  }
+  parse_sampling(fields, body, request);
+  const int64_t choices_max = std::min<int64_t>(kChoicesMax, limits.choices_max);
+  if (const auto n = fields.integer(body, "", "n", 1, choices_max)) {
+    request.choices = static_cast<uint32_t>(*n);
+  }
+  request.stream = fields.boolean(body, "", "stream").value_or(false);
+  if (const json::object* options = fields.object(body, "", "stream_options")) {
+    if (!request.stream) {
+      fields.refuse("stream_options", "stream_options: only allowed when 'stream' is true");
+    }
+    request.include_usage =
+        fields.boolean(*options, "stream_options", "include_usage").value_or(false);
+  }
+  request.use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
+  request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
+}
+
+/// `prompt_cache_breakpoint` of a part: a marker of at least 30 minutes, so of the long class.
+std::optional<LeaseClass> parse_breakpoint(Fields& fields, const json::object& part,
+                                           std::string_view path) {
+  const json::object* breakpoint = fields.object(part, path, "prompt_cache_breakpoint");
+  if (breakpoint == nullptr) return std::nullopt;
+  const std::string here = fields.key(path, "prompt_cache_breakpoint");
+  if (fields.string(*breakpoint, here, "mode").value_or("explicit") != "explicit") {
+    fields.invalid(fields.key(here, "mode"), "must be 'explicit'");
+  }
+  const std::string_view ttl = fields.string(*breakpoint, here, "ttl").value_or("30m");
+  if (ttl == "12h") {
+    fields.unsupported(fields.key(here, "ttl"), "'12h' is");
+  } else if (ttl != "30m") {
+    fields.invalid(fields.key(here, "ttl"), "must be '30m'");
+  }
+  return LeaseClass::k1h;
+}
+
+ContentBlock parse_part(Fields& fields, const json::value& value, const std::string& path,
+                        bool& is_breakpoint) {
+  ContentBlock block;
+  const json::object* part = value.if_object();
+  if (part == nullptr) {
+    fields.wrong_type(path, "an object");
+    return block;
+  }
+  const auto type = fields.string(*part, path, "type");
+  if (!type) {
+    fields.missing(fields.key(path, "type"));
+    return block;
+  }
+  if (*type == "text" || *type == "refusal") {
+    if (const auto text = fields.string(*part, path, *type)) {
+      block.text = *text;
+    } else {
+      fields.missing(fields.key(path, *type));
+    }
+  } else if (*type == "image_url" || *type == "input_audio" || *type == "file") {
+    fields.refuse(path, fmt::format("{}: this model does not accept '{}' content", path, *type));
+  } else {
+    fields.invalid(fields.key(path, "type"), "must be 'text'");
+  }
+  block.marker = parse_cache_control(fields, *part, path);
+  if (const auto breakpoint = parse_breakpoint(fields, *part, path)) {
+    is_breakpoint = !block.marker;
+    if (!block.marker) block.marker = breakpoint;
+  }
+  return block;
+}
+
+std::string parse_role(Fields& fields, const json::object& message, const std::string& path) {
+  const auto role = fields.string(message, path, "role");
+  if (!role) {
+    fields.missing(fields.key(path, "role"));
+    return "";
+  }
+  if (*role == "developer") return "system";
+  if (*role == "system" || *role == "user" || *role == "assistant") return std::string(*role);
+  if (*role == "tool" || *role == "function") {
+    fields.refuse(
+        fields.key(path, "role"),
+        fmt::format("{}: a '{}' message must answer a preceding tool call, and tool calls are not "
+                    "supported by this server",
+                    fields.key(path, "role"), *role));
+  } else {
+    fields.invalid(fields.key(path, "role"),
+                   "must be 'system', 'developer', 'user' or 'assistant'");
+  }
+  return "";
+}
+
+/// `breakpoints` gets one entry a block.
+std::vector<Turn> parse_turns(Fields& fields, const json::object& body,
+                              std::vector<bool>& breakpoints) {
+  std::vector<Turn> turns;
+  const json::array* messages = fields.array(body, "", "messages");
+  if (fields.failed()) return turns;
+  if (messages == nullptr) {
+    fields.missing("messages");
+    return turns;
+  }
+  if (messages->empty()) {
+    fields.invalid("messages", "must have at least one message", "empty_array");
+    return turns;
+  }
+  turns.reserve(messages->size());
+  for (std::size_t i = 0; i < messages->size() && !fields.failed(); ++i) {
+    const std::string path = fields.item("messages", i);
+    const json::object* message = (*messages)[i].if_object();
+    if (message == nullptr) {
+      fields.wrong_type(path, "an object");
+      break;
+    }
+    Turn turn;
+    turn.role = parse_role(fields, *message, path);
+    for (const std::string_view name : {"tool_calls", "function_call", "audio"}) {
+      if (asks(*message, name)) fields.unsupported(fields.key(path, name), "this is");
+    }
+    const json::value* content = Fields::find(*message, "content");
+    const std::string content_path = fields.key(path, "content");
+    if (content == nullptr) {
+      fields.missing(content_path);
+    } else if (const json::string* text = content->if_string()) {
+      turn.blocks.push_back({std::string(text->data(), text->size()), std::nullopt});
+      breakpoints.push_back(false);
+    } else if (const json::array* parts = content->if_array()) {
+      if (parts->empty())
+        fields.invalid(content_path, "must have at least one part", "empty_array");
+      for (std::size_t j = 0; j < parts->size() && !fields.failed(); ++j) {
+        bool is_breakpoint = false;
+        turn.blocks.push_back(
+            parse_part(fields, (*parts)[j], fields.item(content_path, j), is_breakpoint));
+        breakpoints.push_back(is_breakpoint);
+      }
+    } else {
+      fields.wrong_type(content_path, "a string or an array of parts");
+    }
+    turns.push_back(std::move(turn));
+  }
+  return turns;
+}
+
+/// Markers of the two kinds together: at most four `cache_control`; of breakpoints the last ones
+/// that still fit count, as the vendor has it (C7).
+void settle_markers(Fields& fields, const std::vector<bool>& breakpoints,
+                    GenerationRequest& request) {
+  std::vector<MarkerSite> sites;
+  std::size_t index = 0;
+  std::vector<ContentBlock*> soft;
+  for (std::size_t i = 0; i < request.turns.size(); ++i) {
+    const std::string content = fields.key(fields.item("messages", i), "content");
+    for (std::size_t j = 0; j < request.turns[i].blocks.size(); ++j, ++index) {
+      ContentBlock& block = request.turns[i].blocks[j];
+      if (breakpoints[index]) {
+        soft.push_back(&block);
+      } else {
+        sites.push_back({&block, fields.item(content, j)});
+      }
+    }
+  }
+  check_markers(fields, sites, std::nullopt);
+  const auto hard = static_cast<std::size_t>(std::count_if(
+      sites.begin(), sites.end(), [](const MarkerSite& s) { return s.block->marker.has_value(); }));
+  const std::size_t room = kMarkersMax - std::min(kMarkersMax, hard);
+  for (std::size_t i = 0; i + room < soft.size(); ++i) soft[i]->marker.reset();
+}
+
+void parse_cache_options(Fields& fields, const json::object& body, GenerationRequest& request) {
+  const json::object* options = fields.object(body, "", "prompt_cache_options");
+  if (options == nullptr) return;
+  if (const auto ttl = fields.string(*options, "prompt_cache_options", "ttl");
+      ttl && *ttl != "30m") {
+    fields.invalid("prompt_cache_options.ttl", "must be '30m'");
+  }
+  const std::string_view mode =
+      fields.string(*options, "prompt_cache_options", "mode").value_or("implicit");
+  if (mode != "implicit" && mode != "explicit") {
+    fields.invalid("prompt_cache_options.mode", "must be 'implicit' or 'explicit'");
+  }
+  if (mode == "explicit") {
+    const bool any = std::any_of(request.turns.begin(), request.turns.end(), [](const Turn& turn) {
+      return std::any_of(turn.blocks.begin(), turn.blocks.end(),
+                         [](const ContentBlock& block) { return block.marker.has_value(); });
+    });
+    if (!any) request.use_cache = false;
+  }
+}
+
+void refuse_unoffered_chat(Fields& fields, const json::object& body) {
+  refuse_if_asked(fields, body, "tools", "tool use is");
+  refuse_if_asked(fields, body, "functions", "tool use is");
+  if (Fields::find(body, "tool_choice") != nullptr) {
+    fields.refuse("tool_choice",
+                  "tool_choice: only allowed with tools, which are not supported by this server");
+  }
+  refuse_if_asked(fields, body, "function_call", "tool use is");
+  if (const json::object* format = fields.object(body, "", "response_format")) {
+    const auto type = fields.string(*format, "response_format", "type");
+    if (!type) {
+      fields.missing("response_format.type");
+    } else if (*type == "json_object" || *type == "json_schema") {
+      fields.unsupported("response_format", fmt::format("'{}' is", *type));
+    } else if (*type != "text") {
+      fields.invalid("response_format.type", "must be 'text'");
+    }
+  }
+  if (const json::array* modalities = fields.array(body, "", "modalities")) {
+    for (const json::value& entry : *modalities) {
+      if (entry != "text") fields.unsupported("modalities", "anything but 'text' is");
+    }
+  }
+  refuse_if_asked(fields, body, "audio", "audio output is");
+  if (Fields::find(body, "web_search_options") != nullptr)
+    fields.unsupported("web_search_options", "web search is");
+}
+
+}  // namespace
+
+std::vector<Turn> parse_messages(Fields& fields, const json::object& body) {
+  std::vector<bool> breakpoints;
+  return parse_turns(fields, body, breakpoints);
+}
+
+std::vector<TokenId> parse_token_ids(Fields& fields, const json::array& array,
+                                     std::string_view path, uint32_t vocab_size) {
+  std::vector<TokenId> tokens;
+  tokens.reserve(array.size());
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    const json::value& value = array[i];
+    if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() >= vocab_size) {
+      fields.invalid(fields.item(path, i),
+                     fmt::format("must be a token id from 0 to {}", vocab_size - 1));
+      return {};
+    }
+    tokens.emplace_back(static_cast<int32_t>(value.get_int64()));
+  }
+  return tokens;
+}
+
+ApiResult<GenerationRequest> parse_chat(const json::object& body, const ParseLimits& limits) {
+  Fields fields(Surface::kOpenAi);
+  GenerationRequest request;
+  request.format = Format::kChat;
+  parse_common(fields, body, limits, request);
+  refuse_unoffered_chat(fields, body);
+
+  std::vector<bool> breakpoints;
+  request.turns = parse_turns(fields, body, breakpoints);
+  if (!fields.failed()) settle_markers(fields, breakpoints, request);
+  parse_cache_options(fields, body, request);
+  if (fields.boolean(body, "", "continue_final_message").value_or(false)) {
+    request.continue_last = !request.turns.empty() && request.turns.back().role == "assistant";
+    if (!request.continue_last) {
+      fields.refuse("continue_final_message",
+                    "continue_final_message: the last message must be an assistant's");
+    }
+  }
+
+  const auto newer = fields.integer(body, "", "max_completion_tokens", 1, kIntegerMax);
+  const auto older = fields.integer(body, "", "max_tokens", 1, kIntegerMax);
+  if (newer || older) request.max_tokens = static_cast<uint64_t>(newer ? *newer : *older);
+
+  request.logprobs = fields.boolean(body, "", "logprobs").value_or(false);
+  const auto top = fields.integer(body, "", "top_logprobs", 0, kTopLogprobsMax);
+  if (top && !request.logprobs) {
+    fields.refuse("top_logprobs", "top_logprobs: only allowed when 'logprobs' is true");
+  }
+  if (request.logprobs) request.sampling.logprobs = static_cast<int32_t>(top.value_or(0));
+  if (fields.failed()) return fields.error();
+  return request;
+}
+
+ApiResult<GenerationRequest> parse_completion(const json::object& body, const ParseLimits& limits) {
+  Fields fields(Surface::kOpenAi);
+  GenerationRequest request;
+  request.format = Format::kCompletion;
+  parse_common(fields, body, limits, request);
+
+  const json::value* prompt = Fields::find(body, "prompt");
+  // One prompt in an array is one prompt.
+  if (prompt != nullptr && prompt->is_array() && prompt->get_array().size() == 1 &&
+      !prompt->get_array()[0].is_number()) {
+    prompt = &prompt->get_array()[0];
+  }
+  if (prompt == nullptr) {
+    request.prompt = std::string();
+  } else if (const json::string* text = prompt->if_string()) {
+    request.prompt = std::string(text->data(), text->size());
+  } else if (const json::array* array = prompt->if_array()) {
+    if (!array->empty() && ((*array)[0].is_string() || (*array)[0].is_array())) {
+      fields.unsupported("prompt", fmt::format("{} prompts in one call are", array->size()));
+    } else if (array->empty()) {
+      fields.invalid("prompt", "must not be an empty array", "empty_array");
+    } else {
+      request.prompt = parse_token_ids(fields, *array, "prompt", limits.vocab_size);
+    }
+  } else {
+    fields.wrong_type("prompt", "a string, an array of strings or an array of token ids");
+  }
+
+  const auto max_tokens = fields.integer(body, "", "max_tokens", 1, kIntegerMax);
+  request.max_tokens = max_tokens ? static_cast<uint64_t>(*max_tokens) : kCompletionTokens;
+  if (const auto top = fields.integer(body, "", "logprobs", 0, kLogprobsMax)) {
+    request.logprobs = true;
+    request.sampling.logprobs = static_cast<int32_t>(*top);
+  }
+  const auto echo = fields.boolean(body, "", "echo");
+  if (echo.value_or(false)) fields.unsupported("echo", "repeating the prompt is");
+  refuse_if_asked(fields, body, "suffix", "text behind the answer is");
+  if (const auto best = fields.integer(body, "", "best_of", 1, kChoicesMax);
+      best && *best != request.choices) {
+    fields.unsupported("best_of", "a value other than 'n' is");
+  }
+  if (fields.failed()) return fields.error();
+  return request;
+}
+
+}  // namespace pagewise::server::openai

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/prompt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace pagewise::server {
+namespace {
+
+ApiError no_template() {
+  return {ErrorKind::kInvalidRequest,
+          "messages: this model file has no chat template; use /v1/completions with a prompt",
+          "messages", "", ""};
+}
+
+ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedModel& model) {
+  if (model.chat_template == nullptr) return no_template();
+  text::ChatInput input;
+  input.bos_token = model.bos_token;
+  input.eos_token = model.eos_token;
+  input.continue_last = request.continue_last;
+  input.add_generation_prompt = !request.continue_last;
+  Prompt prompt;
+  int32_t origin = 0;
+  for (const Turn& turn : request.turns) {
+    text::ChatMessage message{turn.role, {}};
+    for (const ContentBlock& block : turn.blocks) {
+      if (block.marker) prompt.markers.push_back({static_cast<uint32_t>(origin), *block.marker});
+      message.parts.push_back({block.text, origin++});
+    }
+    input.messages.push_back(std::move(message));
+  }
+  auto rendered = model.chat_template->render(input);
+  if (!rendered) {
+    ApiError error = to_api_error(rendered.error());
+    error.param = "messages";
+    return error;
+  }
+  text::EncodedText encoded = model.tokenizer->encode(*rendered);
+  // The template usually writes BOS itself; exactly one, whoever writes it (C15).
+  const auto bos = model.tokenizer->bos();
+  if (model.tokenizer->add_bos() && bos &&
+      (encoded.tokens.empty() || encoded.tokens.front() != *bos)) {
+    encoded.tokens.insert(encoded.tokens.begin(), *bos);
+    encoded.ends.insert(encoded.ends.begin(), 0);
+  }
+  prompt.positions = block_positions(*rendered, encoded.ends, static_cast<std::size_t>(origin));
+  prompt.tokens = std::move(encoded.tokens);
+  return prompt;
+}
+
+ApiResult<Prompt> completion_prompt(const GenerationRequest& request, const ServedModel& model) {
+  Prompt prompt;
+  if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.prompt)) {
+    prompt.tokens = *tokens;
+    return prompt;
+  }
+  const auto& text = std::get<std::string>(request.prompt);
+  const text::Tokenizer& tokenizer = *model.tokenizer;
+  // A raw prompt may spell control tokens: that is how people write templates by hand.
+  prompt.tokens = tokenizer.encode(text, true);
+  const auto bos = tokenizer.bos();
+  if (tokenizer.add_bos() && bos && (prompt.tokens.empty() || prompt.tokens.front() != *bos)) {
+    prompt.tokens.insert(prompt.tokens.begin(), *bos);
+  }
+  // An empty prompt is the beginning of a document.
+  if (prompt.tokens.empty()) {
+    if (const auto start = bos ? bos : tokenizer.eos()) prompt.tokens.push_back(*start);
+  }
+  return prompt;
+}
+
+}  // namespace
+
+std::vector<engine::CachePosition> block_positions(const text::ProvenancedText& text,
+                                                   const std::vector<uint32_t>& token_ends,
+                                                   std::size_t blocks) {
+  std::vector<uint32_t> ends(blocks, 0);
+  for (const text::OriginSpan& span : text.spans) {
+    if (span.origin < 0 || static_cast<std::size_t>(span.origin) >= blocks) continue;
+    uint32_t& end = ends[static_cast<std::size_t>(span.origin)];
+    end = std::max(end, span.end);
+  }
+  std::vector<engine::CachePosition> positions;
+  positions.reserve(blocks);
+  uint32_t reached = 0;
+  for (const uint32_t end : ends) {
+    reached = std::max(reached, end);
+    const auto behind = std::upper_bound(token_ends.begin(), token_ends.end(), reached);
+    positions.push_back({static_cast<uint32_t>(behind - token_ends.begin())});
+  }
+  return positions;
+}
+
+std::optional<ApiError> check_prompt_fits(std::size_t tokens, const GenerationRequest& request,
+                                          const ServedModel& model) {
+  const uint32_t maximum = model.context_max - 1;
+  // A pre-warm generates nothing and may use the last position too, but one rule is easier to rely
+  // on.
+  if (tokens <= maximum) return std::nullopt;
+  ApiError error;
+  error.code = "context_length_exceeded";
+  error.param = request.format == Format::kCompletion ? "prompt" : "messages";
+  error.message = request.format == Format::kMessages
+                      ? fmt::format(
+                            "prompt is too long: {} tokens > {} maximum (context {}, one token is "
+                            "left for the answer)",
+                            tokens, maximum, model.context_max)
+                      : fmt::format(
+                            "This model's maximum context length is {} tokens; the prompt has {} "
+                            "(prompt is too long: "
+                            "{} tokens > {} maximum, one token is left for the answer).",
+                            model.context_max, tokens, tokens, maximum);
+  return error;
+}
+
+ApiResult<Prompt> build_prompt_unchecked(const GenerationRequest& request,
+                                         const ServedModel& model) {
+  return request.format == Format::kCompletion ? completion_prompt(request, model)
+                                               : chat_prompt(request, model);
+}
+
+ApiResult<Prompt> build_prompt(const GenerationRequest& request, const ServedModel& model) {
+  auto prompt = build_prompt_unchecked(request, model);
+  if (!prompt) return prompt;
+  if (prompt->tokens.empty()) {
+    return ApiError{ErrorKind::kInvalidRequest, "the prompt has no tokens", "prompt", "", ""};
+  }
+  if (auto error = check_prompt_fits(prompt->tokens.size(), request, model))
+    return *std::move(error);
+  return prompt;
+}
+
+}  // namespace pagewise::server

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a parsed request to prompt tokens: template, tokens, and where in them each content block
+// ends.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/api_error.h"
+#include "server/generation.h"
+#include "server/served_model.h"
+#include "text/provenance.h"
+
+namespace pagewise::server {
+
+struct Prompt {
+  std::vector<TokenId> tokens;
+  std::vector<engine::CachePosition> positions;
+  std::vector<engine::CacheMarker> markers;
+};
+
+/// Errors: no chat template, the template's own refusal (C15), a prompt that fills the served
+/// context (C18).
+ApiResult<Prompt> build_prompt(const GenerationRequest& request, const ServedModel& model);
+/// Without the check against the context: for /tokenize and count_tokens.
+ApiResult<Prompt> build_prompt_unchecked(const GenerationRequest& request,
+                                         const ServedModel& model);
+
+/// The 400 of C18, or nothing. A prompt may have at most context_max - 1 tokens: one is left for
+/// the answer.
+std::optional<ApiError> check_prompt_fits(std::size_t tokens, const GenerationRequest& request,
+                                          const ServedModel& model);
+
+/// For each of `blocks` origins: how many of the tokens lie wholly before or in it. Ascending; an
+/// origin that left nothing in the text ends where the one before it ends.
+std::vector<engine::CachePosition> block_positions(const text::ProvenancedText& text,
+                                                   const std::vector<uint32_t>& token_ends,
+                                                   std::size_t blocks);
+
+}  // namespace pagewise::server

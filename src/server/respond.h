@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a generated answer is written: one writer a request, fed with what the engine reports, in
+// either API's shapes, streamed or whole. No sockets here: bytes come out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "engine/request.h"
+#include "server/api_error.h"
+#include "server/generation.h"
+#include "text/tokenizer.h"
+
+namespace pagewise::server {
+
+/// What a writer needs to know about its request.
+struct ResponseContext {
+  Format format = Format::kChat;
+  std::string model;       // as asked
+  std::string request_id;  // "req_..."
+  std::string id;          // "chatcmpl-...", "cmpl-...", "msg_..."
+  int64_t created_unix_s = 0;
+  uint32_t choices = 1;
+  std::vector<std::string> stops;
+  bool include_usage = false;
+  bool logprobs = false;
+  uint32_t top_logprobs = 0;
+  bool diagnostics_asked = false;
+  json::value diagnostics;
+  const text::Tokenizer* tokenizer = nullptr;  // spellings for logprobs
+};
+
+/// Server-sent events. Calls come in the engine's order; each appends whole events to `out`.
+class StreamWriter {
+ public:
+  virtual ~StreamWriter() = default;
+  virtual void admitted(const engine::Admission& admission, std::string& out) = 0;
+  virtual void delta(const engine::Delta& delta, std::string& out) = 0;
+  virtual void finished(const engine::Finished& finished, std::string& out) = 0;
+  /// A failure after the 200: the last thing in the stream.
+  virtual void failed(const ApiError& error, std::string& out) = 0;
+  /// Something to send when nothing has been for a while.
+  virtual void keep_alive(std::string& out) = 0;
+};
+
+/// One JSON document at the end.
+class WholeWriter {
+ public:
+  virtual ~WholeWriter() = default;
+  virtual void admitted(const engine::Admission& admission) = 0;
+  virtual void delta(engine::Delta&& delta) = 0;
+  virtual json::object finished(const engine::Finished& finished) = 0;
+};
+
+std::unique_ptr<StreamWriter> make_stream_writer(ResponseContext context);
+std::unique_ptr<WholeWriter> make_whole_writer(ResponseContext context);
+
+/// "event: NAME\n" (unless empty), "data: JSON\n\n".
+void append_event(std::string& out, std::string_view name, const json::value& data);
+
+}  // namespace pagewise::server

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model that this server answers with, and the names it answers to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace pagewise::server {
+
+/// Everything behind the references outlives the server. Thread: immutable, any thread.
+struct ServedModel {
+  std::string name;                  // its real name: header x-model, /v1/models
+  std::vector<std::string> aliases;  // globs: '*' any run of characters, '?' one
+  const text::Tokenizer* tokenizer = nullptr;
+  const text::ChatTemplate* chat_template = nullptr;  // nullptr: the chat routes say so
+  std::string bos_token;                              // spellings, for the template
+  std::string eos_token;
+  uint32_t context_max = 0;  // served context in tokens
+  uint32_t choices_max = 1;  // `n` is bounded by the sequences that may run
+  int64_t created_unix_s = 0;
+
+  bool answers_to(std::string_view asked) const;
+  /// The real name, then those aliases that are plain names.
+  std::vector<std::string> listed_names() const;
+};
+
+/// Whole-string match of `text` with '*' and '?'. Cost: O(pattern * text).
+bool glob_match(std::string_view pattern, std::string_view text);
+
+}  // namespace pagewise::server

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What /metrics shows. Names are vLLM's where the meaning is the same (counters count tokens and
+// end in _total), so that existing dashboards and cache-aware routers work; `pagewise_*` for the
+// rest.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace pagewise::telemetry {
+
+/// What does not change while the server runs.
+struct StaticInfo {
+  std::string model_name;
+  uint32_t block_tokens = 0;
+  uint32_t blocks_pool = 0;
+  uint64_t block_bytes = 0;
+  uint32_t context_max = 0;
+  std::string kv_type;
+  bool prefix_cache = true;
+};
+
+/// The engine's numbers at one moment; counters are totals since start.
+struct EngineSnapshot {
+  uint32_t blocks_pool = 0, blocks_live = 0, blocks_cached = 0, blocks_free = 0, blocks_leased = 0;
+  uint32_t requests_running = 0, requests_waiting = 0;
+  uint64_t slack_tokens = 0;
+  uint64_t naive_reserve_bytes = 0;
+  uint64_t prompt_tokens = 0, generation_tokens = 0;
+  uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
+  uint64_t cache_created_tokens = 0, cache_read_tokens = 0;
+  uint64_t preemptions = 0, evictions = 0, leases_broken = 0;
+  uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
+  uint64_t steps = 0;
+};
+
+/// One finished request. Times in seconds; negative: it never got that far.
+struct RequestSample {
+  double queue_s = -1, prefill_s = -1, first_token_s = -1, total_s = -1;
+  uint32_t prompt_tokens = 0, computed_tokens = 0, completion_tokens = 0;
+  uint32_t choices = 1;
+  uint64_t max_tokens = 0;
+};
+
+/// Thread: any.
+class Metrics {
+ public:
+  explicit Metrics(const StaticInfo& info);
+  ~Metrics();
+
+  void observe_request(const RequestSample& sample);
+  /// `count` tokens came `gap_s` after the ones before them.
+  void observe_tokens(double gap_s, uint32_t count);
+  /// One HTTP answer, by route and status.
+  void count_http(std::string_view route, int status);
+
+  /// The Prometheus text format, with the engine's numbers of now.
+  std::string render(const EngineSnapshot& snapshot);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pagewise::telemetry

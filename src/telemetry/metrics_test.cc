@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "telemetry/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace pagewise::telemetry {
+namespace {
+
+StaticInfo info() {
+  StaticInfo info;
+  info.model_name = "m";
+  info.block_tokens = 32;
+  info.blocks_pool = 100;
+  info.context_max = 4096;
+  info.kv_type = "f16";
+  return info;
+}
+
+bool has_line(const std::string& text, const std::string& line) {
+  return text.find(line + "\n") != std::string::npos;
+}
+
+TEST(Metrics, ShowsTheEnginesNumbersUnderVllmsNames) {
+  Metrics metrics(info());
+  EngineSnapshot now;
+  now.blocks_pool = 100;
+  now.blocks_live = 25;
+  now.blocks_cached = 30;
+  now.blocks_free = 45;
+  now.requests_running = 2;
+  now.prefix_query_tokens = 70;
+  now.prefix_hit_tokens = 64;
+  now.finished_length = 3;
+  const std::string text = metrics.render(now);
+  EXPECT_TRUE(has_line(text, "vllm:num_requests_running{model_name=\"m\"} 2")) << text;
+  EXPECT_TRUE(has_line(text, "vllm:kv_cache_usage_perc{model_name=\"m\"} 0.25"));
+  EXPECT_TRUE(has_line(text, "vllm:prefix_cache_queries_total{model_name=\"m\"} 70"));
+  EXPECT_TRUE(has_line(text, "vllm:prefix_cache_hits_total{model_name=\"m\"} 64"));
+  EXPECT_TRUE(
+      has_line(text, "vllm:request_success_total{finished_reason=\"length\",model_name=\"m\"} 3"));
+  EXPECT_TRUE(has_line(text, "pagewise_kv_blocks{model_name=\"m\",state=\"cached\"} 30"));
+  EXPECT_TRUE(has_line(text, "pagewise_kv_pool_blocks{model_name=\"m\"} 100"));
+  EXPECT_NE(text.find("block_size=\"32\""), std::string::npos);
+  EXPECT_NE(text.find("num_gpu_blocks=\"100\""), std::string::npos);
+}
+
+TEST(Metrics, CountersFollowTotalsAndNeverGoBack) {
+  Metrics metrics(info());
+  EngineSnapshot now;
+  now.prompt_tokens = 10;
+  EXPECT_TRUE(has_line(metrics.render(now), "vllm:prompt_tokens_total{model_name=\"m\"} 10"));
+  EXPECT_TRUE(has_line(metrics.render(now), "vllm:prompt_tokens_total{model_name=\"m\"} 10"));
+  now.prompt_tokens = 25;
+  EXPECT_TRUE(has_line(metrics.render(now), "vllm:prompt_tokens_total{model_name=\"m\"} 25"));
+  now.prompt_tokens = 5;
+  EXPECT_TRUE(has_line(metrics.render(now), "vllm:prompt_tokens_total{model_name=\"m\"} 25"));
+}
+
+TEST(Metrics, CountsAFinishedRequestInEveryHistogramItReached) {
+  Metrics metrics(info());
+  RequestSample sample;
+  sample.queue_s = 0.001;
+  sample.prefill_s = 0.05;
+  sample.first_token_s = 0.051;
+  sample.total_s = 0.4;
+  sample.prompt_tokens = 200;
+  sample.completion_tokens = 10;
+  metrics.observe_request(sample);
+  RequestSample cancelled;  // left while it waited
+  metrics.observe_request(cancelled);
+  metrics.observe_tokens(0.3, 3);
+  const std::string text = metrics.render({});
+  EXPECT_TRUE(has_line(text, "vllm:time_to_first_token_seconds_count{model_name=\"m\"} 1")) << text;
+  EXPECT_TRUE(
+      has_line(text, "vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.06\"} 1"));
+  EXPECT_TRUE(has_line(text, "vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 1"));
+  EXPECT_TRUE(has_line(text, "vllm:request_prompt_tokens_count{model_name=\"m\"} 2"));
+  EXPECT_TRUE(has_line(text, "vllm:inter_token_latency_seconds_count{model_name=\"m\"} 3"));
+}
+
+TEST(Metrics, CountsHttpAnswersByRouteAndStatus) {
+  Metrics metrics(info());
+  metrics.count_http("messages", 200);
+  metrics.count_http("messages", 200);
+  metrics.count_http("messages", 529);
+  const std::string text = metrics.render({});
+  EXPECT_TRUE(has_line(
+      text, "pagewise_http_requests_total{model_name=\"m\",route=\"messages\",status=\"200\"} 2"))
+      << text;
+  EXPECT_TRUE(has_line(
+      text, "pagewise_http_requests_total{model_name=\"m\",route=\"messages\",status=\"529\"} 1"));
+}
+
+}  // namespace
+}  // namespace pagewise::telemetry
