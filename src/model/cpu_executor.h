@@ -26,8 +26,7 @@ struct CpuExecutorOptions {
   std::vector<uint32_t> blocks;  // capacity of each KV group
   uint32_t step_tokens_max = 512;
   uint32_t step_runs_max = 256;
-  uint32_t logits_rows_max = 256;  // logits rows of one step; 4 * vocab_size bytes each
-  uint32_t context_max = 0;        // 0: the model's
+  uint32_t context_max = 0;  // 0: the model's
   /// Called while weights are packed, with the share done in [0, 1]. May be empty.
   std::function<void(double)> progress;
 };

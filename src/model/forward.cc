@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/forward.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+
+#include "base/check.h"
+#include "kernels/linear/linear.h"
+#include "kernels/paged_view.h"
+
+namespace pagewise::model {
+namespace {
+
+using kernels::Activations;
+using kernels::kPanelOutputs;
+using kernels::Range;
+
+/// Rows whose norms and quantised forms every thread makes for itself: one row of 576 values takes
+/// about as long as a barrier (0.2 us), and saves one.
+constexpr uint32_t kSoloRows = 4;
+/// Rows of a tile of the many-rows schedule. Its activations, 32 * (576 + 1536) * (4 + 1) bytes for
+/// the smallest models, 0.3 MB, leave room for a panel of weights in a 1 MB L2 cache.
+constexpr uint32_t kTileRows = 32;
+/// Outputs of gate and up that are computed before their product is taken: 32 rows of both are 64
+/// KiB.
+constexpr uint32_t kFfnChunk = 256;
+
+kernels::RopeLayout layout_of(RopeKind kind) {
+  return kind == RopeKind::kNormal ? kernels::RopeLayout::kNormal : kernels::RopeLayout::kNeox;
+}
+
+kernels::RopeTable make_rope(const ModelSpec& spec, const ModelWeights& weights,
+                             uint32_t context_max) {
+  std::vector<double> frequencies;
+  for (uint32_t i = 0; i < spec.rope.dims / 2; ++i) {
+    double frequency = std::pow(spec.rope.base, -2.0 * i / spec.rope.dims);
+    frequency *= spec.rope.position_scale;
+    if (spec.rope.has_factors) frequency /= weights.rope_factors[i];
+    frequencies.push_back(frequency);
+  }
+  return {context_max, frequencies};
+}
+
+/// The outputs that `panels` holds.
+Range outputs_of(Range panels, std::size_t outputs) {
+  return {panels.begin * kPanelOutputs, std::min(panels.end * kPanelOutputs, outputs)};
+}
+
+Range all_panels(const Matrix& matrix) { return {0, matrix.linear.panels()}; }
+
+void add_bias(float* rows, std::size_t count, std::size_t stride, Range outputs,
+              const kernels::AlignedArray<float>& bias) {
+  if (bias.size() == 0) return;
+  for (std::size_t r = 0; r < count; ++r) {
+    kernels::add(rows + r * stride + outputs.begin, bias.data() + outputs.begin, outputs.size());
+  }
+}
+
+std::size_t stride_of(const Activations& activations) {
+  return activations.rows() < 2 ? activations.columns()
+                                : static_cast<std::size_t>(activations.row(1) - activations.row(0));
+}
+
+}  // namespace
+
+LazyFloats::LazyFloats(std::size_t count)
+    : bytes_(std::max<std::size_t>(count, 1) * sizeof(float)) {
+  void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<float*>(memory);
+}
+
+LazyFloats::~LazyFloats() { munmap(data_, bytes_); }
+
+Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& arena,
+                 kernels::ThreadPool& pool, ForwardLimits limits)
+    : spec_(spec),
+      weights_(weights),
+      arena_(arena),
+      pool_(pool),
+      embedding_(spec.embedding),
+      ffn_(spec.layers.at(0).ffn),
+      few_rows_max_(std::min<uint32_t>(limits.rows_max,
+                                       kTileRows * static_cast<uint32_t>(pool.threads()) - 1)),
+      rope_(make_rope(spec, weights, limits.context_max)),
+      logits_(std::size_t{limits.rows_max} * spec.vocab_size) {
+  const std::size_t groups = arena.geometry().groups.size();
+  std::vector<const LayerSpec*> layer_of_group(groups, nullptr);
+  for (const LayerSpec& layer : spec.layers) {
+    PW_CHECK(layer.ffn == ffn_);
+    if (layer_of_group[layer.group] == nullptr) layer_of_group[layer.group] = &layer;
+    PW_CHECK(layer_of_group[layer.group]->heads == layer.heads);
+    query_stride_ = std::max(query_stride_, layer.heads * layer.key_dim);
+    key_stride_ = std::max(key_stride_, layer.kv_heads * layer.key_dim);
+    value_stride_ = std::max(value_stride_, layer.kv_heads * layer.value_dim);
+  }
+  const std::size_t rows = limits.rows_max;
+  tokens_.reserve(rows);
+  positions_.reserve(rows);
+  logits_rows_.reserve(rows);
+  stream_ = kernels::AlignedArray<float>(rows * embedding_);
+  query_ = kernels::AlignedArray<float>(rows * query_stride_);
+  key_ = kernels::AlignedArray<float>(rows * key_stride_);
+  value_ = kernels::AlignedArray<float>(rows * value_stride_);
+  normed_ = Activations(few_rows_max_, embedding_);
+  activated_ = Activations(few_rows_max_, ffn_);
+  gate_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
+  up_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
+  out_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * embedding_);
+  scratch_bytes_ = 4 * (stream_.size() + query_.size() + key_.size() + value_.size() +
+                        gate_.size() * 2 + out_.size() + rope_.positions() * rope_.pairs() * 2) +
+                   5 * few_rows_max_ * (uint64_t{embedding_} + ffn_);
+  for (const LayerSpec* layer : layer_of_group) {
+    const std::size_t width = std::size_t{layer->heads} * layer->value_dim;
+    attended_.emplace_back(rows, width);
+    const kernels::AttentionShape shape = {.heads = layer->heads,
+                                           .kv_heads = layer->kv_heads,
+                                           .key_dim = layer->key_dim,
+                                           .value_dim = layer->value_dim,
+                                           .block_tokens = arena.geometry().block_tokens,
+                                           .window = layer->window,
+                                           .scale = spec.attention_scale};
+    const kernels::AttentionLimits attention_limits = {
+        .rows_max = limits.rows_max,
+        .runs_max = limits.runs_max,
+        .context_max = limits.context_max,
+        .threads = static_cast<uint32_t>(pool.threads())};
+    plans_.emplace_back(shape, attention_limits);
+    scratch_bytes_ +=
+        kernels::AttentionPlan::scratch_bytes(shape, attention_limits) + 5 * rows * width;
+  }
+  runs_.resize(groups);
+  for (auto& runs : runs_) runs.reserve(limits.runs_max);
+  for (std::size_t t = 0; t < pool.threads(); ++t) {
+    ThreadScratch& scratch = threads_.emplace_back();
+    scratch.embedding = Activations(kTileRows, embedding_);
+    scratch.ffn = Activations(kTileRows, ffn_);
+    scratch.out = kernels::AlignedArray<float>(std::size_t{kTileRows} * embedding_);
+    scratch.gate = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
+    scratch.up = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
+    for (const Activations& attended : attended_) {
+      scratch.attended.emplace_back(kSoloRows, attended.columns());
+    }
+    scratch_bytes_ += kTileRows * (9 * uint64_t{embedding_} + 5 * uint64_t{ffn_} + 8 * kFfnChunk);
+  }
+}
+
+LogitsView Forward::run(std::span<const StepRun> runs) {
+  tokens_.clear();
+  positions_.clear();
+  logits_rows_.clear();
+  for (auto& group : runs_) group.clear();
+  for (const StepRun& run : runs) {
+    const auto first = static_cast<uint32_t>(tokens_.size());
+    for (uint32_t i = 0; i < run.tokens.size(); ++i) {
+      tokens_.push_back(run.tokens[i]);
+      positions_.push_back(run.position + i);
+    }
+    for (const uint32_t row : run.logits_rows) logits_rows_.push_back(first + row);
+    for (std::size_t g = 0; g < runs_.size(); ++g) {
+      runs_[g].push_back({.row_begin = first,
+                          .rows = static_cast<uint32_t>(run.tokens.size()),
+                          .position = run.position,
+                          .blocks = run.tables[g]});
+    }
+  }
+  rows_ = static_cast<uint32_t>(tokens_.size());
+  for (std::size_t g = 0; g < runs_.size(); ++g) plans_[g].build(runs_[g]);
+  pool_.run([this](const Context& context) {
+    if (rows_ <= few_rows_max_) {
+      few_rows(context);
+    } else {
+      many_rows(context);
+    }
+    output_head(context);
+  });
+  return {logits_.data(), static_cast<uint32_t>(logits_rows_.size()), spec_.vocab_size};
+}
+
+void Forward::few_rows(const Context& context) {
+  const bool solo = rows_ <= kSoloRows;
+  ThreadScratch& scratch = threads_[context.index()];
+  // A row's quantised form, made by every thread for itself, or by one thread for all.
+  const auto quantized = [&](Activations& shared, Activations& own) -> const Activations& {
+    if (solo) {
+      for (std::size_t r = 0; r < rows_; ++r) {
+        std::memcpy(own.row(r), shared.row(r), shared.columns() * sizeof(float));
+        own.quantize(r);
+      }
+      return own;
+    }
+    const Range rows = context.share(rows_);
+    for (std::size_t r = rows.begin; r < rows.end; ++r) shared.quantize(r);
+    context.barrier();
+    return shared;
+  };
+
+  embed(context.share(rows_));
+  context.barrier();
+  for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
+    const LayerSpec& layer = spec_.layers[l];
+    const LayerWeights& weights = weights_.layers[l];
+    Activations& attended = attended_[layer.group];
+
+    const Activations& attention_in = norm(weights.attention_norm, context);
+    if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0) {
+      // Heads are whole panels: who computes a head also rotates and stores it.
+      const HeadShare share = head_share(layer, context);
+      project_heads(layer, weights, attention_in, 0, {0, rows_}, share);
+      place_heads(layer, {0, rows_}, share);
+    } else {
+      project_panels(layer, weights, attention_in, context);
+      context.barrier();
+      place_heads(layer, context.share(rows_), {{0, layer.heads}, {0, layer.kv_heads}});
+    }
+    context.barrier();
+    kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_,
+                       attended.row(0), stride_of(attended), context);
+    context.barrier();
+    add_product(weights.output, weights.output_bias,
+                quantized(attended, scratch.attended[layer.group]), 0, {0, rows_},
+                context.share(weights.output.linear.panels()), out_.data());
+    context.barrier();
+
+    const Activations& ffn_in = norm(weights.ffn_norm, context);
+    const Range panels = context.share(weights.gate.linear.panels());
+    const Range outputs = outputs_of(panels, ffn_);
+    if (!outputs.empty()) {
+      kernels::linear(weights.gate.linear, ffn_in, {0, rows_}, panels, gate_.data(), ffn_);
+      kernels::linear(weights.up.linear, ffn_in, {0, rows_}, panels, up_.data(), ffn_);
+      for (std::size_t r = 0; r < rows_; ++r) {
+        const std::size_t at = r * ffn_ + outputs.begin;
+        kernels::silu_mul(gate_.data() + at, up_.data() + at, outputs.size(),
+                          activated_.row(r) + outputs.begin);
+      }
+    }
+    context.barrier();
+    add_product(weights.down, {}, quantized(activated_, scratch.ffn), 0, {0, rows_},
+                context.share(weights.down.linear.panels()), out_.data());
+    context.barrier();
+  }
+}
+
+void Forward::many_rows(const Context& context) {
+  ThreadScratch& scratch = threads_[context.index()];
+  const Range mine = context.share(rows_);
+  // From the residual stream to K, V and the queries of layer `l`.
+  const auto to_heads = [&](std::size_t l, Range rows) {
+    for (std::size_t r = rows.begin; r < rows.end; ++r) {
+      kernels::rms_norm_quantize(stream_row(r), weights_.layers[l].attention_norm.data(),
+                                 spec_.norm_eps, scratch.embedding, r - rows.begin);
+    }
+    const LayerSpec& layer = spec_.layers[l];
+    const HeadShare all = {{0, layer.heads}, {0, layer.kv_heads}};
+    project_heads(layer, weights_.layers[l], scratch.embedding, 0, rows, all);
+    place_heads(layer, rows, all);
+  };
+  const auto for_tiles = [&](auto&& tile) {
+    for (std::size_t r = mine.begin; r < mine.end; r += kTileRows) {
+      tile(Range{r, std::min<std::size_t>(r + kTileRows, mine.end)});
+    }
+  };
+
+  for_tiles([&](Range rows) {
+    embed(rows);
+    to_heads(0, rows);
+  });
+  for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
+    const LayerSpec& layer = spec_.layers[l];
+    const LayerWeights& weights = weights_.layers[l];
+    Activations& attended = attended_[layer.group];
+    context.barrier();
+    kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_,
+                       attended.row(0), stride_of(attended), context);
+    context.barrier();
+    for_tiles([&](Range rows) {
+      for (std::size_t r = rows.begin; r < rows.end; ++r) attended.quantize(r);
+      add_product(weights.output, weights.output_bias, attended, static_cast<uint32_t>(rows.begin),
+                  rows, all_panels(weights.output), scratch.out.data());
+      for (std::size_t r = rows.begin; r < rows.end; ++r) {
+        kernels::rms_norm_quantize(stream_row(r), weights.ffn_norm.data(), spec_.norm_eps,
+                                   scratch.embedding, r - rows.begin);
+      }
+      ffn_tile(weights, scratch, static_cast<uint32_t>(rows.size()));
+      add_product(weights.down, {}, scratch.ffn, 0, rows, all_panels(weights.down),
+                  scratch.out.data());
+      if (l + 1 < spec_.layers.size()) to_heads(l + 1, rows);
+    });
+  }
+  context.barrier();
+}
+
+void Forward::output_head(const Context& context) {
+  // The final norm of a few rows is cheaper to repeat than to share.
+  Activations& normed = threads_[context.index()].embedding;
+  const Range panels = context.share(weights_.head.linear.panels());
+  const Range outputs = outputs_of(panels, spec_.vocab_size);
+  if (outputs.empty()) return;
+  for (std::size_t first = 0; first < logits_rows_.size(); first += kTileRows) {
+    const std::size_t count = std::min<std::size_t>(kTileRows, logits_rows_.size() - first);
+    for (std::size_t r = 0; r < count; ++r) {
+      kernels::rms_norm_quantize(stream_row(logits_rows_[first + r]), weights_.output_norm.data(),
+                                 spec_.norm_eps, normed, r);
+    }
+    float* const logits = logits_.data() + first * spec_.vocab_size;
+    kernels::linear(weights_.head.linear, normed, {0, count}, panels, logits, spec_.vocab_size);
+    if (spec_.logit_scale != 1.0F) {
+      for (std::size_t r = 0; r < count; ++r) {
+        kernels::scale(logits + r * spec_.vocab_size + outputs.begin, spec_.logit_scale,
+                       outputs.size());
+      }
+    }
+  }
+}
+
+void Forward::embed(Range rows) {
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    weights_.embed(tokens_[r], embedding_, stream_row(r));
+    if (spec_.embedding_scale != 1.0F) {
+      kernels::scale(stream_row(r), spec_.embedding_scale, embedding_);
+    }
+  }
+}
+
+/// Rows of `in` from `in_row` on are the normed rows `rows` of the step.
+void Forward::project_heads(const LayerSpec& spec, const LayerWeights& weights,
+                            const Activations& in, uint32_t in_row, Range rows, HeadShare share) {
+  const Range in_rows = {in_row, in_row + rows.size()};
+  const auto project = [&](const Matrix& matrix, const kernels::AlignedArray<float>& bias,
+                           Range heads, std::size_t dim, float* out, std::size_t stride) {
+    if (heads.empty()) return;
+    const Range outputs = {heads.begin * dim, heads.end * dim};
+    // All heads may end within a panel; a part of them never does (few_rows checks).
+    const Range panels = {outputs.begin / kPanelOutputs,
+                          (outputs.end + kPanelOutputs - 1) / kPanelOutputs};
+    float* const first = out + rows.begin * stride;
+    kernels::linear(matrix.linear, in, in_rows, panels, first, stride);
+    add_bias(first, rows.size(), stride, outputs, bias);
+  };
+  project(weights.query, weights.query_bias, share.query_heads, spec.key_dim, query_.data(),
+          query_stride_);
+  project(weights.key, weights.key_bias, share.kv_heads, spec.key_dim, key_.data(), key_stride_);
+  project(weights.value, weights.value_bias, share.kv_heads, spec.value_dim, value_.data(),
+          value_stride_);
+}
+
+/// For head sizes that are no multiple of a panel: panels of Q, K and V dealt out without regard to
+/// heads.
+void Forward::project_panels(const LayerSpec&, const LayerWeights& weights, const Activations& in,
+                             const Context& context) {
+  const auto project = [&](const Matrix& matrix, const kernels::AlignedArray<float>& bias,
+                           float* out, std::size_t stride) {
+    const Range panels = context.share(matrix.linear.panels());
+    const Range outputs = outputs_of(panels, matrix.linear.outputs());
+    if (outputs.empty()) return;
+    kernels::linear(matrix.linear, in, {0, rows_}, panels, out, stride);
+    add_bias(out, rows_, stride, outputs, bias);
+  };
+  project(weights.query, weights.query_bias, query_.data(), query_stride_);
+  project(weights.key, weights.key_bias, key_.data(), key_stride_);
+  project(weights.value, weights.value_bias, value_.data(), value_stride_);
+}
+
+/// Rotates queries and keys, and stores keys and values in the cache.
+void Forward::place_heads(const LayerSpec& spec, Range rows, HeadShare share) {
+  const kernels::RopeLayout layout = layout_of(spec_.rope.kind);
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    kernels::rope(query_.data() + r * query_stride_ + share.query_heads.begin * spec.key_dim,
+                  share.query_heads.size(), spec.key_dim, layout, rope_, positions_[r]);
+    kernels::rope(key_.data() + r * key_stride_ + share.kv_heads.begin * spec.key_dim,
+                  share.kv_heads.size(), spec.key_dim, layout, rope_, positions_[r]);
+  }
+  if (share.kv_heads.empty()) return;
+  kernels::PagedLayer layer = paged_layer(spec);
+  layer.base += share.kv_heads.begin * layer.head_stride;
+  layer.kv_heads = static_cast<uint32_t>(share.kv_heads.size());
+  for (const kernels::PagedRun& run : runs_[spec.group]) {
+    const std::size_t begin = std::max<std::size_t>(rows.begin, run.row_begin);
+    const std::size_t end = std::min<std::size_t>(rows.end, run.row_begin + run.rows);
+    if (begin >= end) continue;
+    kernels::store_kv(layer, run, {begin - run.row_begin, end - run.row_begin},
+                      key_.data() + std::size_t{run.row_begin} * key_stride_ +
+                          share.kv_heads.begin * spec.key_dim,
+                      key_stride_,
+                      value_.data() + std::size_t{run.row_begin} * value_stride_ +
+                          share.kv_heads.begin * spec.value_dim,
+                      value_stride_);
+  }
+}
+
+/// Adds `matrix * in` (outputs of `panels` only) to the residual stream's rows `rows`. `out` is
+/// scratch for rows.size() rows of the stream's width.
+void Forward::add_product(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
+                          const Activations& in, uint32_t in_row, Range rows, Range panels,
+                          float* out) {
+  const Range outputs = outputs_of(panels, embedding_);
+  if (outputs.empty()) return;
+  kernels::linear(matrix.linear, in, {in_row, in_row + rows.size()}, panels, out, embedding_);
+  add_bias(out, rows.size(), embedding_, outputs, bias);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    float* const row = out + r * embedding_ + outputs.begin;
+    if (spec_.residual_scale != 1.0F) kernels::scale(row, spec_.residual_scale, outputs.size());
+    kernels::add(stream_row(rows.begin + r) + outputs.begin, row, outputs.size());
+  }
+}
+
+/// The few-rows schedule's norm: by each thread for itself, or divided with a barrier behind.
+const Activations& Forward::norm(const kernels::AlignedArray<float>& weight,
+                                 const Context& context) {
+  const bool solo = rows_ <= kSoloRows;
+  Activations& out = solo ? threads_[context.index()].embedding : normed_;
+  const Range rows = solo ? Range{0, rows_} : context.share(rows_);
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    kernels::rms_norm_quantize(stream_row(r), weight.data(), spec_.norm_eps, out, r);
+  }
+  if (!solo) context.barrier();
+  return out;
+}
+
+/// scratch.ffn = quantised silu(gate) * up of scratch.embedding's first `rows` rows.
+void Forward::ffn_tile(const LayerWeights& weights, ThreadScratch& scratch, uint32_t rows) {
+  constexpr std::size_t kChunkPanels = kFfnChunk / kPanelOutputs;
+  const std::size_t panels = weights.gate.linear.panels();
+  for (std::size_t first = 0; first < panels; first += kChunkPanels) {
+    const Range chunk = {first, std::min(first + kChunkPanels, panels)};
+    const Range outputs = outputs_of(chunk, ffn_);
+    // linear() places output o at out + o: shift so that the chunk's first output comes first.
+    float* const gate = scratch.gate.data() - outputs.begin;
+    float* const up = scratch.up.data() - outputs.begin;
+    kernels::linear(weights.gate.linear, scratch.embedding, {0, rows}, chunk, gate, kFfnChunk);
+    kernels::linear(weights.up.linear, scratch.embedding, {0, rows}, chunk, up, kFfnChunk);
+    for (std::size_t r = 0; r < rows; ++r) {
+      kernels::silu_mul(scratch.gate.data() + r * kFfnChunk, scratch.up.data() + r * kFfnChunk,
+                        outputs.size(), scratch.ffn.row(r) + outputs.begin);
+    }
+  }
+  for (std::size_t r = 0; r < rows; ++r) scratch.ffn.quantize(r);
+}
+
+/// KV heads first, then query heads, as units of whole panels, dealt out by their cumulative cost:
+/// the unit that straddles a border goes where its middle lies.
+Forward::HeadShare Forward::head_share(const LayerSpec& spec, const Context& context) const {
+  const std::size_t kv_cost = spec.key_dim + spec.value_dim;
+  const std::size_t total = spec.kv_heads * kv_cost + std::size_t{spec.heads} * spec.key_dim;
+  const auto owner = [&](std::size_t begin, std::size_t cost) {
+    return (2 * begin + cost) * context.threads() / (2 * total);
+  };
+  HeadShare share;
+  const auto take = [&](Range& heads, std::size_t count, std::size_t cost, std::size_t offset) {
+    for (std::size_t h = 0; h < count; ++h) {
+      if (owner(offset + h * cost, cost) != context.index()) continue;
+      if (heads.empty()) heads = {h, h};
+      heads.end = h + 1;
+    }
+  };
+  take(share.kv_heads, spec.kv_heads, kv_cost, 0);
+  take(share.query_heads, spec.heads, spec.key_dim, spec.kv_heads * kv_cost);
+  return share;
+}
+
+kernels::PagedLayer Forward::paged_layer(const LayerSpec& spec) const {
+  const kv::Geometry& geometry = arena_.geometry();
+  const kv::GroupGeometry& group = geometry.groups[spec.group];
+  const uint64_t key_offset = arena_.key_offset(spec.group, spec.group_layer, 0);
+  return {.base = arena_.base(spec.group) + key_offset,
+          .block_stride = geometry.block_stride(spec.group),
+          .head_stride = arena_.key_offset(spec.group, 0, 1),
+          .value_offset = arena_.value_offset(spec.group, spec.group_layer, 0) - key_offset,
+          .block_tokens = geometry.block_tokens,
+          .kv_heads = group.kv_heads,
+          .key_dim = group.key_dim,
+          .value_dim = group.value_dim,
+          .key_type = group.key_type,
+          .value_type = group.value_type};
+}
+
+}  // namespace pagewise::model

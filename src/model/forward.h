@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of a decoder: embeddings, layers of attention and feed-forward, output head.
+//
+// One step is one parallel region, in one of two schedules over the same kernels:
+//   few rows   every thread computes its share of each matrix's outputs, for all rows. What is
+//   local to a row
+//              (norms, quantising) is repeated by each thread for up to kSoloRows rows, because a
+//              barrier costs more than 600 values, and divided by rows beyond that.
+//   many rows  every thread carries its own rows, a tile at a time, from one layer's attention to
+//   the next
+//              one's K and V; a tile's activations stay in its core's cache, the weights pass by.
+//              Threads meet twice a layer, around attention.
+// Both give the same bits: an output is a function of its own row (contract rule 1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/aligned.h"
+#include "kernels/attention/attention.h"
+#include "kernels/linear/activations.h"
+#include "kernels/ops.h"
+#include "kernels/thread_pool.h"
+#include "model/executor.h"
+#include "model/kv_arena.h"
+#include "model/spec.h"
+#include "model/weights.h"
+
+namespace pagewise::model {
+
+/// Float memory that takes address space at once and pages when they are first written: logits of
+/// every row of a step are possible, and never happen in serving.
+class LazyFloats {
+ public:
+  explicit LazyFloats(std::size_t count);  // throws std::bad_alloc
+  ~LazyFloats();
+  LazyFloats(const LazyFloats&) = delete;
+  LazyFloats& operator=(const LazyFloats&) = delete;
+  float* data() { return data_; }
+
+ private:
+  float* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+struct ForwardLimits {
+  uint32_t rows_max = 0;
+  uint32_t runs_max = 0;
+  uint32_t context_max = 0;
+};
+
+/// Thread: one at a time; all memory is taken by the constructor (which may throw std::bad_alloc).
+class Forward {
+ public:
+  /// Everything must outlive the pass.
+  Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& arena,
+          kernels::ThreadPool& pool, ForwardLimits limits);
+
+  /// Writes K and V of every row, returns the logits of the asked rows; valid until the next call.
+  /// Requires: within the limits, token ids in the vocabulary, blocks committed.
+  LogitsView run(std::span<const StepRun> runs);
+
+  uint64_t scratch_bytes() const { return scratch_bytes_; }
+
+ private:
+  using Context = kernels::ThreadPool::Context;
+  using Range = kernels::Range;
+
+  /// What one thread works in.
+  struct ThreadScratch {
+    kernels::Activations embedding;              // [kTileRows][embedding]
+    kernels::Activations ffn;                    // [kTileRows][ffn]
+    std::vector<kernels::Activations> attended;  // by group: [kSoloRows][heads * value_dim]
+    kernels::AlignedArray<float> out;            // [kTileRows][embedding]
+    kernels::AlignedArray<float> gate, up;       // [kTileRows][kFfnChunk]
+  };
+  /// Heads that one thread computes in the few-rows schedule.
+  struct HeadShare {
+    Range query_heads;
+    Range kv_heads;
+  };
+
+  void few_rows(const Context& context);
+  void many_rows(const Context& context);
+  void output_head(const Context& context);
+
+  // The steps of a layer. `rows` are rows of the step.
+  void embed(Range rows);
+  void project_heads(const LayerSpec& spec, const LayerWeights& weights,
+                     const kernels::Activations& in, uint32_t in_row, Range rows, HeadShare share);
+  void project_panels(const LayerSpec& spec, const LayerWeights& weights,
+                      const kernels::Activations& in, const Context& context);
+  void place_heads(const LayerSpec& spec, Range rows, HeadShare share);
+  void add_product(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
+                   const kernels::Activations& in, uint32_t in_row, Range rows, Range panels,
+                   float* out);
+  const kernels::Activations& norm(const kernels::AlignedArray<float>& weight,
+                                   const Context& context);
+  void ffn_tile(const LayerWeights& weights, ThreadScratch& scratch, uint32_t rows);
+  HeadShare head_share(const LayerSpec& spec, const Context& context) const;
+  kernels::PagedLayer paged_layer(const LayerSpec& spec) const;
+  float* stream_row(std::size_t row) { return stream_.data() + row * spec_.embedding; }
+
+  const ModelSpec& spec_;
+  const ModelWeights& weights_;
+  KvArena& arena_;
+  kernels::ThreadPool& pool_;
+  const uint32_t embedding_;
+  const uint32_t ffn_;
+  const uint32_t few_rows_max_;  // more rows than this take the many-rows schedule
+  uint64_t scratch_bytes_ = 0;
+
+  // The step at hand, written by run() before the region starts.
+  uint32_t rows_ = 0;
+  std::vector<TokenId> tokens_;                       // [rows]
+  std::vector<uint32_t> positions_;                   // [rows]
+  std::vector<uint32_t> logits_rows_;                 // rows of the step
+  std::vector<std::vector<kernels::PagedRun>> runs_;  // [group][run]
+  std::vector<kernels::AttentionPlan> plans_;         // [group]
+
+  kernels::RopeTable rope_;
+  uint32_t query_stride_ = 0, key_stride_ = 0, value_stride_ = 0;  // floats
+  kernels::AlignedArray<float> stream_;               // [rows][embedding]: the residual stream
+  kernels::AlignedArray<float> query_, key_, value_;  // [rows][heads * dim]
+  std::vector<kernels::Activations> attended_;        // by group: [rows][heads * value_dim]
+  // Few-rows schedule.
+  kernels::Activations normed_;                   // [few rows][embedding]
+  kernels::Activations activated_;                // [few rows][ffn]
+  kernels::AlignedArray<float> gate_, up_, out_;  // [few rows][ffn], [few rows][embedding]
+
+  std::vector<ThreadScratch> threads_;
+  LazyFloats logits_;  // [rows_max][vocab_size]
+};
+
+}  // namespace pagewise::model

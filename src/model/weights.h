@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model's weights as the kernels want them: matrices packed once at load, small vectors as f32.
+//
+// Nothing here points into the model file afterwards: a file that is replaced or truncated while
+// the model serves (an upgrade in place) must not reach a running process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "gguf/gguf.h"
+#include "kernels/aligned.h"
+#include "kernels/linear/linear.h"
+#include "kernels/to_float.h"
+#include "model/spec.h"
+
+namespace pagewise::model {
+
+/// A matrix of the file. Owns the bytes that LinearWeights only views in the f32 family.
+struct Matrix {
+  kernels::LinearWeights linear;
+  kernels::AlignedArray<std::byte> raw;
+};
+
+struct LayerWeights {
+  kernels::AlignedArray<float> attention_norm;  // [embedding]
+  Matrix query;                                 // [heads * key_dim][embedding]
+  Matrix key;                                   // [kv_heads * key_dim][embedding]
+  Matrix value;                                 // [kv_heads * value_dim][embedding]
+  kernels::AlignedArray<float> query_bias, key_bias, value_bias;  // empty without
+  Matrix output;                                                  // [embedding][heads * value_dim]
+  kernels::AlignedArray<float> output_bias;                       // empty without
+  kernels::AlignedArray<float> ffn_norm;                          // [embedding]
+  Matrix gate, up;                                                // [ffn][embedding]
+  Matrix down;                                                    // [embedding][ffn]
+};
+
+/// Thread: immutable after load.
+struct ModelWeights {
+  /// [vocab_size][embedding] in the file's own type, one row decoded at a time.
+  kernels::AlignedArray<std::byte> embeddings;
+  uint64_t embedding_row_bytes = 0;
+  kernels::ToFloat embedding_decoder = nullptr;
+  std::vector<LayerWeights> layers;
+  kernels::AlignedArray<float> output_norm;  // [embedding]
+  Matrix head;                               // [vocab_size][embedding]
+  std::vector<double> rope_factors;          // [rope.dims / 2], empty without
+  uint64_t bytes = 0;                        // memory taken
+
+  void embed(TokenId token, std::size_t columns, float* out) const {
+    embedding_decoder(embeddings.data() + static_cast<uint64_t>(token.value) * embedding_row_bytes,
+                      out, static_cast<int64_t>(columns));
+  }
+};
+
+/// Requires: `spec` was read from `file` (so every tensor is there in the right shape). `progress`
+/// may be empty; it hears shares in [0, 1]. Errors: kUnsupported naming the tensor and its type;
+/// kIo when there is not enough memory.
+Result<ModelWeights> load_weights(const gguf::File& file, const ModelSpec& spec,
+                                  const std::function<void(double)>& progress);
+
+}  // namespace pagewise::model
