@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 LINE_MAX = 100
 CLANG_FORMAT = "clang-format-14"  # pinned: other versions break lines elsewhere
@@ -151,6 +152,20 @@ def check_format(root, files):
         yield f"{short}:1: not formatted: {CLANG_FORMAT} -i {short}"
 
 
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def check_links(root, files):
+    """Yields one line for each link of a document that leads to no file."""
+    for path in files:
+        if path.suffix != ".md":
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for target in LINK.findall(line):
+                if "://" not in target and not (path.parent / target).exists():
+                    yield f"{path.relative_to(root)}:{number}: a link to nothing: {target}"
+
+
 def plant_and_catch():
     """Every rule must find its own canary, and no rule may fire on an innocent file."""
     head = "// SPDX-License-Identifier: Apache-2.0\n// A canary.\n"
@@ -170,6 +185,11 @@ def plant_and_catch():
                    head_h.replace("// A", "\n// A")):
         if not caught("src/kv/canary.h", broken):
             sys.exit(f"tidy.py is broken: it let pass {broken!r}")
+    with tempfile.TemporaryDirectory() as scratch:
+        page = pathlib.Path(scratch) / "page.md"
+        page.write_text("[a](page.md) [b](https://example.org) [c](page.md#x) [d](gone.md)\n")
+        if len(list(check_links(page.parent, [page]))) != 1:
+            sys.exit("tidy.py is broken: of four links one leads nowhere")
     innocent = head + ('// rand() and time() are only named here\nint operand = 1\'000; '
                        'auto t = clock.time(); const char* s = "assert(x) using namespace std";\n'
                        "static_assert(sizeof(int) == 4);\n")
@@ -189,7 +209,8 @@ def main():
         name = path.relative_to(root).as_posix()
         problems += [f"{name}:{number}: {complaint}"
                      for number, complaint in check_text(name, path.read_text(encoding="utf-8"))]
-    problems += check_format(root, files) or []
+    problems += check_links(root, files)
+    problems += check_format(root, files)
     for line in problems:
         print(line)
     print(f"tidy: {len(problems)} problem(s) in {len(files)} files")
