@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine as the server sees it: submit, cancel, look. One thread owns all KV and scheduling state.
+// The engine as the server sees it: submit, cancel, look. One thread owns all KV and scheduling
+// state.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +16,28 @@
 namespace pagewise::engine {
 
 struct Options {
-  uint32_t context_max = 0;      // served context: min(model, --max-context, what the pool holds)
+  /// Served context, prompt and answer together; 0: no limit of its own. The engine lowers it to
+  /// what executor and pool hold.
+  uint32_t context_max = 0;
   uint32_t step_tokens = 512;
-  uint32_t seqs_max = 64;        // running sequences
-  uint32_t queue_max = 256;      // waiting requests
+  uint32_t seqs_max = 64;    // running sequences
+  uint32_t queue_max = 256;  // waiting requests
   bool prefix_cache = true;
-  bool shuffle_blocks = false;   // debug: hand block ids out in shuffled order; the same bits must come
+  bool shuffle_blocks = false;  // debug: block ids in shuffled order; the same bits must come
   uint64_t shuffle_seed = 0;
   TimeNs lease_5m_ns = 300'000'000'000;
   TimeNs lease_1h_ns = 3'600'000'000'000;
   double lease_share = 0.5;
-  uint32_t cache_tokens_min = 0; // markers below this many tokens do not count; 0: one block
+  uint32_t cache_tokens_min = 0;  // markers below this many tokens do not count; 0: one block
 };
 
 /// A consistent snapshot, taken between steps.
 struct Stats {
   uint32_t blocks_pool = 0, blocks_live = 0, blocks_cached = 0, blocks_free = 0, blocks_leased = 0;
   uint32_t requests_running = 0, requests_waiting = 0;
-  uint64_t slack_tokens = 0;              // allocated but unused positions of live sequences
-  uint64_t naive_reserve_bytes = 0;       // what reserving every running request's maximum would take
-  // Counters, never decreasing.
+  uint64_t slack_tokens = 0;         // allocated but unused positions of live sequences
+  uint64_t naive_reserve_bytes = 0;  // what reserving every running request's maximum would take
+  // Counters, never decreasing. A finished request counts once, by the reason of its first choice.
   uint64_t prompt_tokens = 0, generation_tokens = 0;
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   uint64_t cache_created_tokens = 0, cache_read_tokens = 0;  // contractual
@@ -47,16 +50,19 @@ struct Stats {
 class Engine {
  public:
   /// All must outlive the engine. Starts the engine thread.
-  Engine(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock, Options options);
+  Engine(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
+         Options options);
   ~Engine();  // finishes every request with kCancelled
 
   /// Refusals that need no waiting come back here: kContextTooLong (message has both numbers),
-  /// kInvalidArgument, kOverloaded (queue full). Otherwise `sink` hears the rest; the engine keeps it alive
-  /// until on_finished has returned.
+  /// kInvalidArgument, kOverloaded (queue full). Otherwise `sink` hears the rest; the engine keeps
+  /// it alive until on_finished has returned.
   Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink);
-  /// Frees the request's blocks within one step; its sink hears on_finished(kCancelled). Unknown ids are ignored.
+  /// Frees the request's blocks within one step; its sink hears on_finished(kCancelled). Unknown
+  /// ids are ignored.
   void cancel(RequestId request);
   Stats stats() const;
+  /// As given, with context_max lowered to what is served.
   const Options& options() const;
 
  private:

@@ -23,21 +23,20 @@ using kv::LeaseClass;
 struct CacheOptions {
   bool use_cache = true;        // false: neither reads nor enters the cache
   std::string cache_namespace;  // reuse never crosses namespaces
-  std::vector<CachePosition>
-      positions;                     // ascending; look-back walks these, 20 a marker (reference B4)
+  /// Ascending; look-back walks these, 20 a marker (reference B4).
+  std::vector<CachePosition> positions;
   std::vector<CacheMarker> markers;  // ascending by position, at most 4
 };
 
 struct Request {
   std::vector<TokenId> prompt;  // at least one
-  uint64_t max_tokens =
-      0;  // new tokens per choice; clamped to the room left. 0: prefill only (B12)
+  /// New tokens per choice; clamped to the room left. 0: prefill only (B12).
+  uint64_t max_tokens = 0;
   uint32_t choices = 1;
   sampling::Params sampling;  // choice i samples with (seed, i)
   std::vector<std::string> stops;
   bool ignore_eos = false;
-  bool want_control_text =
-      false;  // control tokens appear in the text (raw completions may ask for it)
+  bool want_control_text = false;  // control tokens appear in the text (raw completions may ask)
   CacheOptions cache;
 };
 

@@ -1,0 +1,676 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/core.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace pagewise::engine {
+namespace {
+
+// Room that admission leaves for the sequences that are already decoding: this many tokens each, so
+// that a newcomer is not admitted only to be preempted a few steps later; at most an eighth of the
+// pool.
+constexpr uint32_t kHeadroomTokens = 16;
+
+uint32_t limit(uint32_t a, uint32_t b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
+
+}  // namespace
+
+Result<std::unique_ptr<Core>> Core::create(model::Executor& executor,
+                                           const text::Tokenizer& tokenizer, const Clock& clock,
+                                           const Options& options) {
+  const kv::Geometry& geometry = executor.geometry();
+  kv::CacheConfig config;
+  config.block_tokens = geometry.block_tokens;
+  for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
+    config.groups.push_back({executor.blocks(g), geometry.groups[g].window});
+  }
+  config.shuffle_blocks = options.shuffle_blocks;
+  config.shuffle_seed = options.shuffle_seed;
+  config.lease_5m_ns = options.lease_5m_ns;
+  config.lease_1h_ns = options.lease_1h_ns;
+  config.lease_share = options.lease_share;
+  config.cache_tokens_min = options.cache_tokens_min;
+  PW_ASSIGN_OR_RETURN(auto cache, kv::KvCache::create(config));
+  auto core =
+      std::unique_ptr<Core>(new Core(executor, tokenizer, clock, options, std::move(cache)));
+  if (core->options_.context_max < 2) {
+    return {ErrorCode::kInvalidArgument,
+            "the context is " + std::to_string(core->options_.context_max) +
+                " tokens: a prompt and an answer need at least 2; give more KV memory"};
+  }
+  if (core->step_tokens_ == 0 || core->step_runs_ == 0 || options.seqs_max == 0) {
+    return {ErrorCode::kInvalidArgument, "step tokens and running sequences must be at least 1"};
+  }
+  return core;
+}
+
+Core::Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
+           const Options& options, std::unique_ptr<kv::KvCache> cache)
+    : executor_(executor),
+      tokenizer_(tokenizer),
+      clock_(clock),
+      options_(options),
+      groups_(cache->groups()),
+      cache_(std::move(cache)),
+      sampler_(executor.vocab_size()) {
+  const model::ExecutorLimits limits = executor.limits();
+  uint64_t pool_tokens = std::numeric_limits<uint32_t>::max();
+  for (uint32_t g = 0; g < groups_; ++g) {
+    pool_tokens =
+        std::min(pool_tokens, uint64_t{executor.blocks(g)} * executor.geometry().block_tokens);
+  }
+  pool_tokens_ = static_cast<uint32_t>(pool_tokens);
+  options_.context_max =
+      limit(limit(options.context_max, limits.context_max), static_cast<uint32_t>(pool_tokens));
+  step_tokens_ = limits.step_tokens_max == 0
+                     ? options.step_tokens
+                     : std::min(options.step_tokens, limits.step_tokens_max);
+  step_runs_ =
+      limits.step_runs_max == 0 ? std::numeric_limits<uint32_t>::max() : limits.step_runs_max;
+}
+
+Core::~Core() { cancel_all(); }
+
+// ---- Requests in, requests out ----------------------------------------------------------------
+
+Status Core::check(const Request& request) const {
+  const auto invalid = [](std::string message) {
+    return Status(ErrorCode::kInvalidArgument, std::move(message));
+  };
+  if (request.prompt.empty()) return invalid("prompt: must have at least one token");
+  if (request.prompt.size() >= options_.context_max) {
+    std::string message = "prompt has " + std::to_string(request.prompt.size()) +
+                          " tokens, the context is " + std::to_string(options_.context_max) +
+                          " tokens for prompt and answer together";
+    if (options_.context_max == pool_tokens_) message += " (as much as the KV memory holds)";
+    return {ErrorCode::kContextTooLong, std::move(message)};
+  }
+  const uint32_t vocab_size = executor_.vocab_size();
+  for (const TokenId token : request.prompt) {
+    if (token.value < 0 || static_cast<uint32_t>(token.value) >= vocab_size) {
+      return invalid("prompt: token id " + std::to_string(token.value) +
+                     " is outside the vocabulary of " + std::to_string(vocab_size));
+    }
+  }
+  if (request.choices == 0) return invalid("n: must be at least 1");
+  if (request.choices > options_.seqs_max) {
+    return invalid("n: " + std::to_string(request.choices) + " choices asked, at most " +
+                   std::to_string(options_.seqs_max) + " sequences run at once");
+  }
+  for (const std::string& stop : request.stops) {
+    if (stop.empty()) return invalid("stop: a stop string must not be empty");
+  }
+  return Status::ok();
+}
+
+void Core::submit(RequestId id, Request request, std::shared_ptr<RequestSink> sink,
+                  TimeNs submitted_ns) {
+  PW_CHECK(sink != nullptr);
+  PW_CHECK(!request.prompt.empty() && request.prompt.size() < options_.context_max);
+  PW_CHECK(jobs_.empty() || jobs_.rbegin()->first < id);
+  auto job = std::make_unique<Job>();
+  job->id = id;
+  job->request = std::move(request);
+  job->sink = std::move(sink);
+  job->submitted_ns = submitted_ns;
+  job->prompt_tokens = static_cast<uint32_t>(job->request.prompt.size());
+  const uint32_t room = options_.context_max - job->prompt_tokens;
+  job->clamped = job->request.max_tokens > room;
+  job->tokens_max = job->clamped ? room : static_cast<uint32_t>(job->request.max_tokens);
+  job->use_cache = options_.prefix_cache && job->request.cache.use_cache;
+  job->choices_left = job->request.choices;
+
+  auto sequence = std::make_unique<Sequence>();
+  sequence->job = job.get();
+  sequence->tokens = std::move(job->request.prompt);
+  sequence->output = std::make_unique<ChoiceOutput>(tokenizer_, job->request.stops,
+                                                    job->request.want_control_text);
+  job->sequences.push_back(std::move(sequence));
+  waiting_.push_back(job.get());
+  jobs_.emplace(id, std::move(job));
+}
+
+void Core::cancel(RequestId id) {
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end()) return;
+  end_early(*it->second, Status(ErrorCode::kCancelled, "the request was cancelled"),
+            FinishReason::kCancelled);
+}
+
+void Core::cancel_all() {
+  while (!jobs_.empty()) cancel(jobs_.begin()->first);
+}
+
+void Core::end_early(Job& job, const Status& status, FinishReason reason) {
+  std::erase(waiting_, &job);
+  for (const auto& sequence : job.sequences) {
+    if (sequence->kv.valid()) release(*sequence);
+    std::erase(preempted_, sequence.get());
+  }
+  finish_job(job, status, reason);
+}
+
+void Core::finish_choice(Sequence& sequence, FinishReason reason) {
+  Job& job = *sequence.job;
+  release(sequence);
+  sequence.finish = reason;
+  sequence.tokens = {};
+  if (--job.choices_left == 0) finish_job(job, Status::ok(), job.sequences.front()->finish);
+}
+
+void Core::finish_job(Job& job, const Status& status, FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+    case FinishReason::kStopString:
+      ++counters_.finished_stop;
+      break;
+    case FinishReason::kLength:
+    case FinishReason::kContext:
+      ++counters_.finished_length;
+      break;
+    case FinishReason::kCancelled:
+      ++counters_.finished_cancelled;
+      break;
+    case FinishReason::kError:
+    case FinishReason::kNone:
+      ++counters_.finished_error;
+      break;
+  }
+  Finished finished;
+  finished.status = status;
+  finished.completion_tokens = job.completion_tokens;
+  if (job.first_ns != 0) {
+    finished.prefill_ns = job.first_ns - job.admitted_ns;
+    finished.first_ns = job.first_ns - job.submitted_ns;
+  }
+  finished.total_ns = clock_.now() - job.submitted_ns;
+  job.sink->on_finished(finished);
+  jobs_.erase(job.id);
+}
+
+/// Gives the blocks up: what is findable stays cached, the rest becomes free.
+void Core::release(Sequence& sequence) {
+  PW_CHECK(sequence.kv.valid());
+  cache_->release(sequence.kv);
+  sequence.kv = SeqId();
+  sequence.computed = 0;
+  const auto it = std::find(running_.begin(), running_.end(), &sequence);
+  PW_CHECK(it != running_.end());
+  running_.erase(it);
+}
+
+void Core::preempt(Sequence& sequence) {
+  PW_CHECK(running_.back() == &sequence && running_.front() != &sequence);
+  release(sequence);
+  preempted_.push_front(&sequence);  // the youngest that ran is the oldest that waits
+  ++counters_.preemptions;
+}
+
+void Core::insert_running(Sequence& sequence) {
+  running_.insert(
+      std::upper_bound(running_.begin(), running_.end(), &sequence,
+                       [](const Sequence* a, const Sequence* b) { return older(*a, *b); }),
+      &sequence);
+}
+
+// ---- Admission ----------------------------------------------------------------------------------
+
+uint32_t Core::slots_used() const {
+  auto used = static_cast<uint32_t>(running_.size());
+  for (const Sequence* sequence : running_) used += sequence->job->slots_reserved();
+  return used;
+}
+
+uint32_t Core::headroom_tokens() const {
+  return std::min(static_cast<uint32_t>(running_.size()) * kHeadroomTokens, pool_tokens_ / 8);
+}
+
+void Core::admit_waiting() {
+  // Nobody overtakes a preempted sequence, or a request that waits for room. Only a request that
+  // waits for a prefix being computed right now lets others pass.
+  if (!resume_preempted()) return;
+  std::size_t i = 0;
+  while (i < waiting_.size()) {
+    Job& job = *waiting_[i];
+    if (slots_used() + job.request.choices > options_.seqs_max) return;
+    switch (try_admit(*job.sequences.front())) {
+      case Admit::kAdmitted:
+        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+        break;
+      case Admit::kDeferred:
+        ++i;
+        break;
+      case Admit::kFailed:
+        break;  // it is gone
+      case Admit::kNoRoom:
+        return;
+    }
+  }
+}
+
+bool Core::resume_preempted() {
+  while (!preempted_.empty()) {
+    Sequence& sequence = *preempted_.front();
+    if (slots_used() + 1 + sequence.job->slots_reserved() > options_.seqs_max) return false;
+    switch (try_admit(sequence)) {
+      case Admit::kAdmitted:
+        preempted_.pop_front();
+        break;
+      case Admit::kFailed:
+        break;
+      case Admit::kNoRoom:
+      case Admit::kDeferred:
+        return false;
+    }
+  }
+  return true;
+}
+
+kv::AdmitRequest Core::admit_request(const Sequence& sequence) const {
+  const Job& job = *sequence.job;
+  kv::AdmitRequest request;
+  request.tokens = sequence.tokens;
+  request.cache_namespace = job.request.cache.cache_namespace;
+  request.use_cache = job.use_cache;
+  // Once the prompt has been computed its marked prefixes are written; until then they are
+  // promised, also again after a preemption.
+  if (job.use_cache && sequence.generated == 0) {
+    request.positions = job.request.cache.positions;
+    request.markers = job.request.cache.markers;
+  }
+  request.cover_tokens = static_cast<uint32_t>(sequence.tokens.size());
+  request.start = job.submitted_ns;
+  return request;
+}
+
+Core::Admit Core::try_admit(Sequence& sequence) {
+  Job& job = *sequence.job;
+  if (prefix_is_coming(job)) return Admit::kDeferred;
+  const TimeNs begin_ns = clock_.now();
+  kv::AdmitRequest request = admit_request(sequence);
+  request.cover_tokens += headroom_tokens();
+  const kv::AdmitEstimate estimate = cache_->estimate(request);
+  if (!job.admitted && find_coming_prefix(job, estimate.cached_tokens)) return Admit::kDeferred;
+  request.cover_tokens -= headroom_tokens();
+  // Alone it must be tried whatever the estimate says: waiting would change nothing.
+  if (!estimate.fits_now && !running_.empty()) return Admit::kNoRoom;
+
+  orders_.clear();
+  Result<kv::Admitted> admitted = cache_->admit(request, orders_);
+  if (!admitted) {
+    if (!running_.empty() && admitted.error().code == ErrorCode::kPoolExhausted) {
+      return Admit::kNoRoom;
+    }
+    end_early(job, admitted.status(), FinishReason::kError);
+    return Admit::kFailed;
+  }
+  sequence.kv = admitted->seq;
+  sequence.computed = admitted->cached_tokens;
+  insert_running(sequence);
+  if (Status status = prepare(orders_); !status) {
+    end_early(job, status, FinishReason::kError);
+    return Admit::kFailed;
+  }
+  if (!job.admitted) report_admission(job, *admitted, clock_.now() - begin_ns);
+  return Admit::kAdmitted;
+}
+
+void Core::report_admission(Job& job, const kv::Admitted& admitted, TimeNs lookup_ns) {
+  job.admitted = true;
+  job.admitted_ns = clock_.now();
+  Admission admission;
+  admission.request = job.id;
+  admission.prompt_tokens = job.prompt_tokens;
+  admission.cached_tokens = admitted.cached_tokens;
+  admission.cache_read_tokens = admitted.usage.read_tokens;
+  admission.cache_created_5m_tokens = admitted.usage.created_5m_tokens;
+  admission.cache_created_1h_tokens = admitted.usage.created_1h_tokens;
+  admission.input_tokens = admitted.usage.input_tokens;
+  admission.blocks =
+      groups_ * static_cast<uint32_t>(executor_.geometry().blocks_for(job.prompt_tokens));
+  admission.blocks_shared = admitted.blocks_shared;
+  admission.queue_ns = job.admitted_ns - job.submitted_ns - lookup_ns;
+  admission.lookup_ns = lookup_ns;
+
+  counters_.prompt_tokens += job.prompt_tokens;
+  if (job.use_cache) {
+    counters_.prefix_query_tokens += job.prompt_tokens;
+    counters_.prefix_hit_tokens += admitted.cached_tokens;
+  }
+  counters_.cache_read_tokens += admitted.usage.read_tokens;
+  counters_.cache_created_tokens +=
+      admitted.usage.created_5m_tokens + admitted.usage.created_1h_tokens;
+  job.sink->on_admitted(admission);
+}
+
+/// Whether the prefix that the request was found to share is still being computed.
+bool Core::prefix_is_coming(const Job& job) const {
+  if (!job.prefix_of.valid()) return false;
+  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
+    return other->kv == job.prefix_of && other->computed < job.prefix_tokens;
+  });
+}
+
+/// In-flight sharing: looks for a running sequence that is about to compute more of this prompt
+/// than the cache holds, by a block at least, and remembers it.
+bool Core::find_coming_prefix(Job& job, uint32_t cached_tokens) const {
+  job.prefix_of = SeqId();
+  if (!job.use_cache) return false;
+  const std::vector<TokenId>& tokens = job.sequences.front()->tokens;
+  uint32_t longest = cached_tokens + cache_->block_tokens() - 1;
+  for (const Sequence* other : running_) {
+    if (other->decoding() || !other->job->use_cache) continue;
+    if (other->job->request.cache.cache_namespace != job.request.cache.cache_namespace) continue;
+    // The last prompt token is computed by everyone himself.
+    const std::size_t most = std::min(other->tokens.size(), tokens.size() - 1);
+    const auto common = static_cast<uint32_t>(
+        std::mismatch(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(most),
+                      other->tokens.begin())
+            .first -
+        tokens.begin());
+    if (common <= longest || common <= other->computed) continue;
+    longest = common;
+    job.prefix_of = other->kv;
+    job.prefix_tokens = common;
+  }
+  return job.prefix_of.valid();
+}
+
+// ---- One step
+// -------------------------------------------------------------------------------------
+
+bool Core::step() {
+  if (jobs_.empty()) return false;
+  cache_->set_time(clock_.now());
+  runs_.clear();
+  admit_waiting();
+  cover_decodes();
+  plan_runs();
+  if (runs_.empty()) return !jobs_.empty();
+
+  step_runs_scratch_.clear();
+  tables_.clear();
+  tables_.reserve(runs_.size() * groups_);  // spans of it are taken below
+  for (Run& run : runs_) {
+    const std::size_t first_table = tables_.size();
+    for (uint32_t g = 0; g < groups_; ++g) tables_.push_back(cache_->table(run.sequence->kv, g));
+    model::StepRun step_run;
+    step_run.tokens = std::span(run.sequence->tokens).subspan(run.sequence->computed, run.tokens);
+    step_run.position = run.sequence->computed;
+    step_run.tables = std::span(tables_).subspan(first_table, groups_);
+    run.last_row = run.tokens - 1;
+    if (run.logits) step_run.logits_rows = std::span(&run.last_row, 1);
+    step_runs_scratch_.push_back(step_run);
+  }
+  const Result<model::LogitsView> logits = executor_.step(step_runs_scratch_);
+  ++counters_.steps;
+  if (logits) {
+    complete_runs(*logits);
+  } else {
+    fail_runs(logits.status());
+  }
+  return !jobs_.empty();
+}
+
+/// What the cache ordered, before anything else can be handed out.
+Status Core::prepare(const kv::Orders& orders) {
+  for (uint32_t g = 0; g < groups_; ++g) {
+    fresh_.clear();
+    for (const kv::FreshBlock& fresh : orders.fresh) {
+      if (fresh.group == g) fresh_.push_back(fresh.block);
+    }
+    if (!fresh_.empty()) PW_RETURN_IF_ERROR(executor_.commit(g, fresh_));
+  }
+  for (const kv::CopyOrder& copy : orders.copies) {
+    executor_.copy(copy.group, copy.from, copy.to, copy.positions);
+  }
+  return Status::ok();
+}
+
+/// A block for the next position of every decoding sequence, oldest first; when the pool has none
+/// left, the youngest sequence gives up its own.
+void Core::cover_decodes() {
+  std::size_t i = 0;
+  while (i < running_.size()) {
+    Sequence& sequence = *running_[i];
+    if (!sequence.decoding()) {
+      ++i;
+      continue;
+    }
+    orders_.clear();
+    Status status =
+        cache_->ensure(sequence.kv, static_cast<uint32_t>(sequence.tokens.size()), orders_);
+    if (status) {
+      status = prepare(orders_);
+      if (status) {
+        ++i;
+        continue;
+      }
+    } else if (status.code() == ErrorCode::kPoolExhausted && running_.size() > 1) {
+      preempt(*running_.back());  // perhaps this very one: then the loop has reached its end
+      continue;
+    }
+    end_early(*sequence.job, status, FinishReason::kError);
+    i = 0;  // several sequences may have left; what is covered stays covered
+  }
+}
+
+void Core::add_run(Sequence& sequence, uint32_t tokens) {
+  Run run;
+  run.sequence = &sequence;
+  run.tokens = tokens;
+  run.logits = tokens == sequence.remaining() && sequence.job->tokens_max > 0;
+  runs_.push_back(run);
+}
+
+void Core::plan_runs() {
+  uint32_t budget = step_tokens_;
+  std::size_t decodes = 0;
+  for (const Sequence* sequence : running_) decodes += sequence->decoding() ? 1 : 0;
+  const std::size_t fit = std::min<std::size_t>({decodes, budget, step_runs_});
+  // All decodes, or as many as fit, taking turns.
+  std::size_t skip = fit < decodes ? decode_turn_ % decodes : 0;
+  for (std::size_t round = 0; round < 2 && runs_.size() < fit; ++round) {
+    for (Sequence* sequence : running_) {
+      if (runs_.size() == fit) break;
+      if (!sequence->decoding()) continue;
+      if (skip > 0) {
+        --skip;
+      } else {
+        add_run(*sequence, 1);
+      }
+    }
+  }
+  decode_turn_ = fit < decodes ? (decode_turn_ + fit) % decodes : 0;
+  budget -= static_cast<uint32_t>(fit);
+  for (Sequence* sequence : running_) {
+    if (budget == 0 || runs_.size() == step_runs_) break;
+    if (sequence->decoding()) continue;
+    const uint32_t tokens = std::min(budget, sequence->remaining());
+    add_run(*sequence, tokens);
+    budget -= tokens;
+  }
+}
+
+void Core::complete_runs(const model::LogitsView& logits) {
+  // First everything that was written becomes findable; then sampling, which may end sequences.
+  for (const Run& run : runs_) {
+    Sequence& sequence = *run.sequence;
+    sequence.computed += run.tokens;
+    cache_->publish(sequence.kv, std::span(sequence.tokens).first(sequence.computed));
+  }
+  uint32_t row = 0;
+  for (const Run& run : runs_) {
+    Sequence& sequence = *run.sequence;
+    Job& job = *sequence.job;
+    if (run.logits) {
+      const std::span<const float> values = logits.row(row++);
+      if (job.forked) {
+        sample(sequence, values);
+      } else {
+        fork_choices(job);
+        // The last choice to end takes the job with it: count beforehand.
+        const uint32_t choices = job.request.choices;
+        const std::vector<std::unique_ptr<Sequence>>& sequences = job.sequences;
+        for (uint32_t c = 0; c < choices; ++c) sample(*sequences[c], values);
+      }
+    } else if (job.tokens_max == 0 && sequence.remaining() == 0) {
+      finish_prefill_only(job);
+    }
+  }
+}
+
+/// The prompt is computed: every choice gets its sequence, all sharing the prompt's blocks.
+void Core::fork_choices(Job& job) {
+  PW_CHECK(!job.forked);
+  job.first_ns = clock_.now();
+  for (uint32_t c = 1; c < job.request.choices; ++c) {
+    const Sequence& first = *job.sequences.front();
+    auto sequence = std::make_unique<Sequence>();
+    sequence->job = &job;
+    sequence->choice = c;
+    sequence->tokens = first.tokens;
+    sequence->computed = first.computed;
+    sequence->kv = cache_->fork(first.kv);
+    sequence->output = std::make_unique<ChoiceOutput>(tokenizer_, job.request.stops,
+                                                      job.request.want_control_text);
+    insert_running(*sequence);
+    job.sequences.push_back(std::move(sequence));
+  }
+  job.forked = true;
+}
+
+void Core::finish_prefill_only(Job& job) {
+  job.first_ns = clock_.now();
+  for (uint32_t c = 0; c < job.request.choices; ++c) {
+    Delta delta;
+    delta.choice = c;
+    delta.finish = FinishReason::kLength;
+    job.sink->on_delta(std::move(delta));
+  }
+  release(*job.sequences.front());
+  finish_job(job, Status::ok(), FinishReason::kLength);
+}
+
+void Core::sample(Sequence& sequence, std::span<const float> logits) {
+  Job& job = *sequence.job;
+  sampler_.sample(logits, job.request.sampling, sequence.choice, sequence.tokens.size(), sampled_);
+  const TokenId token = sampled_.token;
+  ++sequence.generated;
+  ++job.completion_tokens;
+  ++counters_.generation_tokens;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<std::size_t> stop;
+  if (tokenizer_.is_eog(token) && !job.request.ignore_eos) {
+    finish = FinishReason::kStop;
+  } else {
+    sequence.tokens.push_back(token);
+    stop = sequence.output->push(std::move(sampled_));
+    if (stop) {
+      finish = FinishReason::kStopString;
+    } else if (sequence.generated >= job.tokens_max) {
+      finish = job.clamped ? FinishReason::kContext : FinishReason::kLength;
+    }
+  }
+  deliver(sequence, finish, stop);
+}
+
+void Core::deliver(Sequence& sequence, FinishReason finish, std::optional<std::size_t> stop) {
+  if (finish != FinishReason::kNone && !stop) {
+    stop = sequence.output->finish();
+    if (stop) finish = FinishReason::kStopString;
+  }
+  Delta delta;
+  const bool any = sequence.output->take(delta);
+  if (!any && finish == FinishReason::kNone) return;
+  delta.choice = sequence.choice;
+  delta.finish = finish;
+  delta.stop_index = static_cast<uint32_t>(stop.value_or(0));
+  delta.completion_tokens = sequence.generated;
+  sequence.job->sink->on_delta(std::move(delta));
+  if (finish != FinishReason::kNone) finish_choice(sequence, finish);
+}
+
+/// The step did not happen: whoever had a part in it ends with the executor's words.
+void Core::fail_runs(const Status& status) {
+  std::vector<RequestId> failed;
+  for (const Run& run : runs_) failed.push_back(run.sequence->job->id);
+  for (const RequestId id : failed) {
+    const auto it = jobs_.find(id);
+    if (it != jobs_.end()) end_early(*it->second, status, FinishReason::kError);
+  }
+}
+
+// ---- Looking in ---------------------------------------------------------------------------------
+
+Stats Core::stats() const {
+  Stats stats = counters_;
+  for (uint32_t g = 0; g < groups_; ++g) {
+    const kv::BlockCounts counts = cache_->counts(g);
+    stats.blocks_pool += counts.pool;
+    stats.blocks_live += counts.live;
+    stats.blocks_cached += counts.cached;
+    stats.blocks_free += counts.free;
+    stats.blocks_leased += counts.leased;
+  }
+  stats.evictions = cache_->counters().evictions;
+  stats.leases_broken = cache_->counters().leases_broken;
+  const uint64_t token_bytes = executor_.geometry().token_bytes();
+  for (const Sequence* sequence : running_) {
+    const uint64_t covered = cache_->tokens_covered(sequence->kv);
+    stats.slack_tokens += covered - std::min<uint64_t>(covered, sequence->tokens.size());
+  }
+  for (const auto& [id, job] : jobs_) {
+    const bool runs = std::any_of(job->sequences.begin(), job->sequences.end(),
+                                  [](const auto& sequence) { return sequence->kv.valid(); });
+    if (!runs) {
+      ++stats.requests_waiting;
+      continue;
+    }
+    ++stats.requests_running;
+    stats.naive_reserve_bytes +=
+        uint64_t{job->choices_left} * (job->prompt_tokens + job->tokens_max) * token_bytes;
+  }
+  return stats;
+}
+
+void Core::check_invariants() const {
+  cache_->check_invariants();
+  for (std::size_t i = 1; i < running_.size(); ++i) PW_CHECK(older(*running_[i - 1], *running_[i]));
+  for (std::size_t i = 1; i < preempted_.size(); ++i) {
+    PW_CHECK(older(*preempted_[i - 1], *preempted_[i]));
+  }
+  if (!running_.empty() && !preempted_.empty()) {
+    PW_CHECK(older(*running_.back(), *preempted_.front()));
+  }
+  PW_CHECK(cache_->sequences() == running_.size());
+  for (uint32_t g = 0; g < groups_; ++g) {
+    const kv::BlockCounts counts = cache_->counts(g);
+    PW_CHECK(counts.live + counts.cached + counts.free == counts.pool);
+    if (running_.empty()) PW_CHECK(counts.live == 0);
+  }
+  std::size_t unfinished = 0;
+  for (const auto& [id, job] : jobs_) {
+    PW_CHECK(job->choices_left > 0);
+    for (const auto& sequence : job->sequences) {
+      if (sequence->finish != FinishReason::kNone) {
+        PW_CHECK(!sequence->kv.valid());
+        continue;
+      }
+      ++unfinished;
+      PW_CHECK(sequence->computed <= sequence->tokens.size());
+      if (sequence->kv.valid()) {
+        PW_CHECK(sequence->computed <= cache_->tokens_covered(sequence->kv));
+        PW_CHECK(sequence->tokens.size() <= options_.context_max);
+      }
+    }
+  }
+  PW_CHECK(unfinished == running_.size() + preempted_.size() + waiting_.size());
+}
+
+}  // namespace pagewise::engine

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler and the step loop: which sequences compute which tokens next, and what becomes of
+// the logits. Single-threaded and without a clock or randomness of its own, so that the whole of it
+// runs in simulation; engine.h puts it on a thread.
+//
+//            submit             admit                     sampled the last token
+//   client ─────────▶ waiting ─────────▶ running ─────────────────────────────▶ finished
+//                                          │  ▲
+//                           pool ran out:  │  │ room again: looked up in the cache with what it has
+//                           the youngest   ▼  │ generated, the rest is computed again, same bits
+//                                        preempted
+//
+// One step: admit from the front of the queue while blocks and slots last; one row for every
+// sequence that decodes; the rest of the token budget for prompts, in order of arrival; execute;
+// publish the blocks that were written; sample; deliver.
+//
+// What holds after every step (check_invariants):
+//   E1  running and preempted sequences are in order of age (request, then choice), and every
+//       preempted one is younger than every running one
+//   E2  a running sequence holds blocks for all its computed positions, and none else holds any:
+//       without running sequences no block is live
+//   E3  a request is waiting, or has at least one unfinished choice
+//
+// Why nothing waits for ever: a request is accepted only if it fits the empty pool alone; the
+// oldest running sequence is never preempted, so it ends; and the head of the queue is admitted
+// when nothing else runs.
+//
+// Thread: one at a time; Engine uses it from the engine thread. Sinks are called from
+// step, cancel and cancel_all; they must not call back into this class.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/choice_output.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "kv/kv_cache.h"
+#include "model/executor.h"
+#include "sampling/sampler.h"
+#include "text/tokenizer.h"
+
+namespace pagewise::engine {
+
+class Core {
+ public:
+  /// All must outlive the core.
+  /// Errors: those of kv::KvCache::create; kInvalidArgument for options that leave no room (a
+  /// context below 2 tokens, no step tokens, no sequences).
+  static Result<std::unique_ptr<Core>> create(model::Executor& executor,
+                                              const text::Tokenizer& tokenizer, const Clock& clock,
+                                              const Options& options);
+  ~Core();
+
+  /// As given, with context_max lowered to what is served.
+  const Options& options() const { return options_; }
+
+  /// Whether this request can be served at all. Pure; any thread.
+  /// Errors: kContextTooLong with the prompt's length and the context; kInvalidArgument naming the
+  /// field.
+  Status check(const Request& request) const;
+
+  /// Requires: check(request) is ok; ids ascend.
+  void submit(RequestId id, Request request, std::shared_ptr<RequestSink> sink,
+              TimeNs submitted_ns);
+  /// Ends the request now, wherever it is: its blocks are free (or cached) on return. Unknown ids
+  /// are ignored.
+  void cancel(RequestId id);
+  void cancel_all();
+
+  /// Runs one step. False when nothing is left to do.
+  bool step();
+  bool idle() const { return jobs_.empty(); }
+
+  /// Requests not yet admitted.
+  uint32_t waiting() const { return static_cast<uint32_t>(waiting_.size()); }
+  Stats stats() const;
+  void check_invariants() const;
+
+ private:
+  struct Job;
+  /// One choice of a request.
+  struct Sequence {
+    Job* job = nullptr;
+    uint32_t choice = 0;
+    std::vector<TokenId> tokens;  // prompt, then what was generated
+    uint32_t computed = 0;        // positions whose K and V are in the blocks
+    uint32_t generated = 0;
+    SeqId kv;  // null while preempted
+    std::unique_ptr<ChoiceOutput> output;
+    FinishReason finish = FinishReason::kNone;
+
+    uint32_t remaining() const { return static_cast<uint32_t>(tokens.size()) - computed; }
+    bool decoding() const { return generated > 0 && remaining() == 1; }
+  };
+  struct Job {
+    RequestId id;
+    Request request;
+    std::shared_ptr<RequestSink> sink;
+    TimeNs submitted_ns = 0, admitted_ns = 0, first_ns = 0;
+    uint32_t prompt_tokens = 0;
+    uint32_t tokens_max = 0;  // new tokens of a choice, clamped to the room
+    bool clamped = false;     // the room is what limits it
+    bool use_cache = true;
+    bool admitted = false;
+    bool forked = false;  // the other choices exist
+    uint32_t completion_tokens = 0;
+    uint32_t choices_left = 0;
+    std::vector<std::unique_ptr<Sequence>> sequences;  // by choice; only the first until forked
+    // In-flight sharing: wait until the running sequence `prefix_of` has computed so many tokens.
+    SeqId prefix_of;
+    uint32_t prefix_tokens = 0;
+
+    uint32_t slots_reserved() const { return forked ? 0 : request.choices - 1; }
+  };
+
+  Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
+       const Options& options, std::unique_ptr<kv::KvCache> cache);
+
+  static bool older(const Sequence& a, const Sequence& b) {
+    return a.job->id != b.job->id ? a.job->id < b.job->id : a.choice < b.choice;
+  }
+
+  // Admission.
+  void admit_waiting();
+  bool resume_preempted();
+  kv::AdmitRequest admit_request(const Sequence& sequence) const;
+  enum class Admit { kAdmitted, kNoRoom, kDeferred, kFailed };
+  Admit try_admit(Sequence& sequence);
+  void report_admission(Job& job, const kv::Admitted& admitted, TimeNs lookup_ns);
+  bool prefix_is_coming(const Job& job) const;
+  bool find_coming_prefix(Job& job, uint32_t cached_tokens) const;
+  uint32_t slots_used() const;
+  uint32_t headroom_tokens() const;
+
+  // Building a step.
+  Status prepare(const kv::Orders& orders);
+  void cover_decodes();
+  void plan_runs();
+  void add_run(Sequence& sequence, uint32_t tokens);
+
+  // After a step.
+  void complete_runs(const model::LogitsView& logits);
+  void finish_prefill_only(Job& job);
+  void fork_choices(Job& job);
+  void sample(Sequence& sequence, std::span<const float> logits);
+  void deliver(Sequence& sequence, FinishReason finish, std::optional<std::size_t> stop);
+
+  // Leaving.
+  void preempt(Sequence& sequence);
+  void release(Sequence& sequence);
+  void insert_running(Sequence& sequence);
+  void finish_choice(Sequence& sequence, FinishReason reason);
+  void finish_job(Job& job, const Status& status, FinishReason reason);
+  void end_early(Job& job, const Status& status, FinishReason reason);
+  void fail_runs(const Status& status);
+
+  model::Executor& executor_;
+  const text::Tokenizer& tokenizer_;
+  const Clock& clock_;
+  Options options_;
+  const uint32_t groups_;
+  uint32_t step_tokens_ = 0, step_runs_ = 0;
+  uint32_t pool_tokens_ = 0;  // positions that the pool holds for one sequence
+  std::unique_ptr<kv::KvCache> cache_;
+  sampling::Sampler sampler_;
+
+  std::map<RequestId, std::unique_ptr<Job>> jobs_;
+  std::deque<Job*> waiting_;         // not yet admitted, in order of arrival
+  std::deque<Sequence*> preempted_;  // in order of age
+  std::vector<Sequence*> running_;   // in order of age
+  std::size_t decode_turn_ = 0;      // who is first when not all decodes fit one step
+
+  // One step's plan; the memory is kept.
+  struct Run {
+    Sequence* sequence = nullptr;
+    uint32_t tokens = 0;
+    bool logits = false;
+    uint32_t last_row = 0;  // what logits_rows points to
+  };
+  std::vector<Run> runs_;
+  std::vector<model::StepRun> step_runs_scratch_;
+  std::vector<std::span<const BlockId>> tables_;
+  kv::Orders orders_;
+  std::vector<BlockId> fresh_;
+  sampling::Sampled sampled_;
+
+  Stats counters_;  // only its counters are used
+};
+
+}  // namespace pagewise::engine

@@ -1,0 +1,688 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler's behaviour on the fake executor, one promise a test.
+#include "engine/core.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "engine/test_support.h"
+
+namespace pagewise::engine {
+namespace {
+
+constexpr uint64_t kSeed = 20261130;
+
+FakeExecutorOptions pool(uint32_t block_tokens, uint32_t blocks) {
+  FakeExecutorOptions options;
+  options.block_tokens = block_tokens;
+  options.blocks = blocks;
+  return options;
+}
+
+std::vector<TokenId> prompt_of(std::size_t tokens, uint64_t seed = kSeed) {
+  Prng prng(seed);
+  return random_tokens(prng, tokens, 64);
+}
+
+std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// A request whose greedy answer satisfies `wanted`, by trying prompts.
+Request request_with_answer(const std::function<bool(const std::vector<TokenId>&)>& wanted,
+                            uint64_t max_tokens, std::size_t prompt_tokens = 9) {
+  const FakeExecutor executor(pool(16, 1));
+  for (uint64_t seed = 0; seed < 100'000; ++seed) {
+    Request request = greedy(prompt_of(prompt_tokens, seed), max_tokens);
+    if (wanted(defined_tokens(executor, request, 0, max_tokens))) return request;
+  }
+  ADD_FAILURE() << "no prompt gives the wanted answer";
+  return greedy(prompt_of(1), 1);
+}
+
+TEST(Core, SamplesFromTheModelsDistributionAfterPromptAndAnswer) {
+  Bench bench(pool(16, 64));
+  for (const std::size_t length : {1U, 15U, 16U, 17U, 100U}) {
+    Request request = greedy(prompt_of(length, length), 20);
+    request.sampling.temperature = 0.8F;
+    request.sampling.seed = length;
+    const auto answer = bench.serve(request);
+    EXPECT_EQ(answer->choices[0].tokens, defined_tokens(bench.executor, request, 0, 20));
+    EXPECT_EQ(answer->choices[0].finish, FinishReason::kLength);
+  }
+}
+
+TEST(Core, AHitAnswersLikeAMissAlsoTheTenthTimeC01) {
+  Bench bench(pool(16, 256));
+  Options off;
+  off.prefix_cache = false;
+  Bench uncached(pool(16, 256), off);
+  for (uint64_t p = 0; p < 16; ++p) {
+    const Request request = greedy(prompt_of(200 + p, p), 32);
+    const auto expected = uncached.serve(request);
+    for (int repeat = 0; repeat < 10; ++repeat) {
+      const auto answer = bench.serve(request);
+      expect_equal(expected->choices[0], answer->choices[0], "prompt " + std::to_string(p));
+      if (repeat > 0) {
+        EXPECT_EQ(answer->admission->cached_tokens, 199 + p);
+      }
+    }
+  }
+  EXPECT_EQ(uncached.core->stats().prefix_hit_tokens, 0U);
+}
+
+TEST(Core, RequestsWithOneNewPrefixComputeItOnceC02) {
+  Bench bench(pool(16, 2048));
+  Options off;
+  off.prefix_cache = false;
+  Bench uncached(pool(16, 2048), off);
+  for (uint64_t round = 0; round < 20; ++round) {
+    const std::vector<TokenId> prefix = prompt_of(1000, 100 + round);
+    const uint64_t before = bench.executor.tokens_computed();
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<Recorder>> answers;
+    for (uint64_t i = 0; i < 24; ++i) {
+      requests.push_back(greedy(joined(prefix, prompt_of(5, round * 100 + i)), 8));
+      answers.push_back(bench.submit(requests.back()));
+    }
+    bench.run();
+    for (std::size_t i = 0; i < 24; ++i) {
+      const auto expected = uncached.serve(requests[i]);
+      expect_equal(expected->choices[0], answers[i]->choices[0], "request " + std::to_string(i));
+      // Suffixes may begin alike: then the hit is longer still.
+      if (i > 0) {
+        EXPECT_GE(answers[i]->admission->cached_tokens, 1000U);
+      }
+    }
+    EXPECT_LE(bench.executor.tokens_computed() - before, 1000U + 24 * (5 + 8));
+  }
+}
+
+TEST(Core, AWaiterComputesOnWhenTheOneThatComputedThePrefixLeaves) {
+  Options options;
+  options.step_tokens = 64;
+  Bench bench(pool(16, 256), options);
+  const std::vector<TokenId> prefix = prompt_of(400);
+  (void)bench.submit(greedy(joined(prefix, prompt_of(3, 1)), 4));
+  const RequestId first = bench.last_id;
+  const Request request = greedy(joined(prefix, prompt_of(3, 2)), 4);
+  const auto second = bench.submit(request);
+  bench.step();
+  bench.step();
+  EXPECT_FALSE(second->admission.has_value());
+  bench.core->cancel(first);
+  bench.run();
+  ASSERT_TRUE(second->ok());
+  EXPECT_EQ(second->choices[0].tokens, defined_tokens(bench.executor, request, 0, 4));
+  EXPECT_EQ(second->admission->cached_tokens, 128U) << "what two steps had computed";
+}
+
+TEST(Core, PromptLengthsAroundWholeBlocksKeepTheBooksC03) {
+  constexpr uint32_t kBlock = 16;
+  Bench bench(pool(kBlock, 256));
+  Options off;
+  off.prefix_cache = false;
+  Bench uncached(pool(kBlock, 256), off);
+  const std::vector<TokenId> text = prompt_of(8 * kBlock + 1);
+  for (const uint64_t max_tokens : {1U, 2 * kBlock}) {
+    uint32_t shorter = 0;
+    for (const uint32_t n : {1U, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock - 1, 2 * kBlock,
+                             2 * kBlock + 1, 8 * kBlock, 8 * kBlock + 1}) {
+      const Request request = greedy({text.begin(), text.begin() + n}, max_tokens);
+      const auto expected = uncached.serve(request);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        const auto answer = bench.serve(request);
+        expect_equal(expected->choices[0], answer->choices[0], "n " + std::to_string(n));
+        const uint32_t cached = answer->admission->cached_tokens;
+        EXPECT_LE(cached, n - 1);
+        EXPECT_GE(cached, shorter) << "a longer prompt hits no less";
+        if (repeat > 0) {
+          EXPECT_EQ(cached, n - 1) << "hits are exact to the token";
+        }
+        if (repeat == 2) shorter = cached;
+        const Stats stats = bench.core->stats();
+        EXPECT_EQ(stats.blocks_live, 0U);
+        EXPECT_EQ(stats.blocks_live + stats.blocks_cached + stats.blocks_free, stats.blocks_pool);
+      }
+    }
+  }
+}
+
+TEST(Core, CancellingFreesEveryBlockAtOnceC07) {
+  Options options;
+  options.step_tokens = 32;
+  options.seqs_max = 4;
+  for (const uint32_t steps : {0U, 1U, 3U, 8U, 12U}) {  // waiting, prefilling, decoding
+    for (const uint32_t choices : {1U, 3U}) {
+      Bench bench(pool(16, 64), options);
+      Request request = greedy(prompt_of(100), 400);
+      request.choices = choices;
+      request.sampling.temperature = 1;
+      const auto answer = bench.submit(request);
+      for (uint32_t i = 0; i < steps; ++i) bench.step();
+      bench.core->cancel(bench.last_id);
+      bench.core->check_invariants();
+      EXPECT_EQ(bench.core->stats().blocks_live, 0U);
+      EXPECT_EQ(bench.core->stats().requests_running, 0U);
+      EXPECT_EQ(bench.core->stats().finished_cancelled, 1U);
+      ASSERT_TRUE(answer->finished.has_value());
+      EXPECT_EQ(answer->finished->status.code(), ErrorCode::kCancelled);
+      EXPECT_EQ(answer->admission.has_value(), steps > 0) << "a waiting request is never started";
+      EXPECT_FALSE(bench.core->step());
+      // The next one is answered as on an idle engine.
+      const Request next = greedy(prompt_of(100), 10);
+      EXPECT_EQ(bench.serve(next)->choices[0].tokens, defined_tokens(bench.executor, next, 0, 10));
+    }
+  }
+}
+
+TEST(Core, CancellingAWaitingRequestLeavesTheOthersInOrder) {
+  Options options;
+  options.seqs_max = 1;
+  Bench bench(pool(16, 64), options);
+  std::vector<std::shared_ptr<Recorder>> answers;
+  std::vector<RequestId> ids;
+  for (uint64_t i = 0; i < 5; ++i) {
+    answers.push_back(bench.submit(greedy(prompt_of(20, i), 3)));
+    ids.push_back(bench.last_id);
+  }
+  bench.step();
+  bench.core->cancel(ids[2]);
+  bench.core->cancel(ids[2]);         // gone already: ignored
+  bench.core->cancel(RequestId(99));  // never was
+  bench.run();
+  EXPECT_FALSE(answers[2]->admission.has_value());
+  for (const std::size_t i : {0U, 1U, 3U, 4U}) EXPECT_TRUE(answers[i]->ok());
+}
+
+TEST(Core, RefusesWhatCanNeverFitThePoolWithBothNumbersC08) {
+  Options options;
+  options.context_max = 4096;
+  Bench bench(pool(16, 64), options);
+  EXPECT_EQ(bench.core->options().context_max, 1024U);
+  const Status status = bench.core->check(greedy(prompt_of(2000), 10));
+  EXPECT_EQ(status.code(), ErrorCode::kContextTooLong);
+  EXPECT_NE(status.error().message.find("2000"), std::string::npos);
+  EXPECT_NE(status.error().message.find("1024"), std::string::npos);
+  EXPECT_NE(status.error().message.find("KV memory"), std::string::npos);
+}
+
+TEST(Core, AnAnswerThatFillsThePoolEndsWithTheContextC08) {
+  Options options;
+  options.context_max = 4096;
+  Bench bench(pool(16, 64), options);
+  const Request request = greedy(prompt_of(900), 500);
+  const auto answer = bench.serve(request);
+  EXPECT_EQ(answer->choices[0].finish, FinishReason::kContext);
+  EXPECT_EQ(answer->choices[0].tokens, defined_tokens(bench.executor, request, 0, 124));
+  // Again, now that all of it is cached and a copy of the last block has nowhere to go.
+  const auto again = bench.serve(request);
+  expect_equal(answer->choices[0], again->choices[0], "again");
+}
+
+TEST(Core, ShortRequestsAreAnsweredBetweenOnesThatFillThePoolC08) {
+  Bench bench(pool(16, 64));
+  std::vector<std::pair<Request, std::shared_ptr<Recorder>>> all;
+  for (uint64_t i = 0; i < 5; ++i) {
+    all.emplace_back(greedy(prompt_of(900, i), 500), nullptr);
+    all.back().second = bench.submit(all.back().first);
+    all.emplace_back(greedy(prompt_of(20, 50 + i), 10), nullptr);
+    all.back().second = bench.submit(all.back().first);
+  }
+  bench.run();
+  for (const auto& [request, answer] : all) {
+    ASSERT_TRUE(answer->ok());
+    EXPECT_EQ(answer->choices[0].tokens,
+              defined_tokens(bench.executor, request, 0, answer->choices[0].tokens.size()));
+  }
+}
+
+TEST(Core, AMarkedPrefixIsCreatedOnceAndReadAfterwardsC11) {
+  Bench bench(pool(16, 512));
+  const std::vector<TokenId> system = prompt_of(1203);
+  const auto ask = [&](uint64_t seed, bool marked) {
+    Request request = greedy(joined(system, prompt_of(30, seed)), 8);
+    if (marked) {
+      request.cache.positions = {{1203}};
+      request.cache.markers = {{0, LeaseClass::k5m}};
+    }
+    const Admission admission = *bench.serve(request)->admission;
+    EXPECT_EQ(admission.prompt_tokens, 1233U);
+    EXPECT_EQ(admission.input_tokens + admission.cache_read_tokens +
+                  admission.cache_created_5m_tokens + admission.cache_created_1h_tokens,
+              1233U);
+    return admission;
+  };
+  const Admission cold = ask(1, true);
+  EXPECT_EQ(cold.cache_created_5m_tokens, 1203U);
+  EXPECT_EQ(cold.cache_read_tokens, 0U);
+  EXPECT_EQ(cold.cached_tokens, 0U);
+  const Admission again = ask(1, true);
+  EXPECT_EQ(again.cache_read_tokens, 1203U);
+  EXPECT_EQ(again.cache_created_5m_tokens, 0U);
+  EXPECT_EQ(again.cached_tokens, 1232U);
+  const Admission other = ask(2, true);
+  EXPECT_EQ(other.cache_read_tokens, 1203U) << "exact, although 1203 is no multiple of the block";
+  EXPECT_EQ(other.blocks, 78U);
+  EXPECT_GE(other.blocks_shared, 75U);
+  const Admission unmarked = ask(1, false);
+  EXPECT_EQ(unmarked.cache_read_tokens, 0U);
+  EXPECT_EQ(unmarked.input_tokens, 1233U);
+  EXPECT_EQ(unmarked.cached_tokens, 1232U) << "reuse is physical, marked or not";
+  const Stats stats = bench.core->stats();
+  EXPECT_EQ(stats.cache_created_tokens, 1203U);
+  EXPECT_EQ(stats.cache_read_tokens, 2406U);
+  EXPECT_EQ(stats.prompt_tokens, 4 * 1233U);
+}
+
+TEST(Core, APromisedCreationSurvivesPreemptionOfItsPrefill) {
+  Options options;
+  options.step_tokens = 48;
+  Bench bench(pool(16, 16), options);
+  (void)bench.submit(greedy(prompt_of(40, 1), 180));  // grows until the pool is full
+  Request marked = greedy(prompt_of(120, 2), 4);
+  marked.cache.positions = {{96}};
+  marked.cache.markers = {{0, LeaseClass::k5m}};
+  bench.step();
+  const auto first = bench.submit(marked);
+  bench.run();
+  ASSERT_TRUE(first->ok());
+  EXPECT_EQ(first->admission->cache_created_5m_tokens, 96U);
+  EXPECT_EQ(bench.serve(marked)->admission->cache_read_tokens, 96U);
+}
+
+TEST(Core, ReuseNeverCrossesNamespaces) {
+  Bench bench(pool(16, 64));
+  Request request = greedy(prompt_of(100), 2);
+  request.cache.cache_namespace = "a";
+  EXPECT_EQ(bench.serve(request)->admission->cached_tokens, 0U);
+  EXPECT_EQ(bench.serve(request)->admission->cached_tokens, 99U);
+  request.cache.cache_namespace = "b";
+  EXPECT_EQ(bench.serve(request)->admission->cached_tokens, 0U);
+}
+
+TEST(Core, WithoutTheCacheARequestNeitherReadsNorEntersIt) {
+  Bench bench(pool(16, 64));
+  Request request = greedy(prompt_of(100), 2);
+  request.cache.positions = {{50}};
+  request.cache.markers = {{0, LeaseClass::k5m}};
+  Request without = request;
+  without.cache.use_cache = false;
+  const Admission cold = *bench.serve(without)->admission;
+  EXPECT_EQ(cold.cache_created_5m_tokens, 0U);
+  EXPECT_EQ(cold.input_tokens, 100U);
+  EXPECT_EQ(bench.core->stats().blocks_cached, 0U);
+  EXPECT_EQ(bench.serve(request)->admission->cached_tokens, 0U);
+  EXPECT_EQ(bench.serve(without)->admission->cached_tokens, 0U);
+  EXPECT_EQ(bench.serve(request)->admission->cached_tokens, 99U);
+}
+
+TEST(Core, TheOptionTurnsTheCacheOffForAll) {
+  Options options;
+  options.prefix_cache = false;
+  Bench bench(pool(16, 64), options);
+  const Request request = greedy(prompt_of(100), 2);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(bench.serve(request)->admission->cached_tokens, 0U);
+  EXPECT_EQ(bench.core->stats().blocks_cached, 0U);
+  EXPECT_EQ(bench.core->stats().prefix_query_tokens, 0U);
+}
+
+TEST(Core, TheNextTurnReadsTheAnswerOfThisOne) {
+  Bench bench(pool(16, 64));
+  const Request first = greedy(prompt_of(50), 30);
+  const auto answer = bench.serve(first);
+  const Request second =
+      greedy(joined(joined(first.prompt, answer->choices[0].tokens), prompt_of(10, 3)), 5);
+  const auto next = bench.serve(second);
+  // The last sampled token was never fed, so its K and V do not exist.
+  EXPECT_EQ(next->admission->cached_tokens, 79U);
+  EXPECT_EQ(next->choices[0].tokens, defined_tokens(bench.executor, second, 0, 5));
+}
+
+TEST(Core, TextIsWholeCharactersHoweverTheTokensCutThemC12) {
+  // Answers that hold bytes of longer characters, some of them incomplete at the end.
+  Bench bench(pool(16, 64));
+  bool whole_character = false;
+  bool cut_at_the_end = false;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Request request = greedy(prompt_of(6, seed), 1 + seed % 12);
+    request.sampling.temperature = 0.3F;
+    request.sampling.top_k = 9;  // top-k of random logits: any tokens
+    const auto answer = bench.serve(request);
+    std::string raw;
+    for (const TokenId token : answer->choices[0].tokens) {
+      if (!bench.tokenizer.is_control(token)) raw += bench.tokenizer.token_bytes(token);
+    }
+    std::string expected;
+    text::Utf8Assembler assembler;
+    assembler.push(raw, expected);
+    cut_at_the_end |= !assembler.empty();
+    assembler.finish(expected);
+    EXPECT_EQ(answer->choices[0].text, expected) << "seed " << seed;
+    whole_character |= expected.find("\xF0\x9F\x98\x80") != std::string::npos ||
+                       expected.find("\xEF\xBF\xBD") != std::string::npos;
+  }
+  EXPECT_TRUE(whole_character);
+  EXPECT_TRUE(cut_at_the_end);
+}
+
+TEST(Core, NothingOfAStopStringIsDeliveredC13) {
+  Bench bench(pool(16, 64));
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const Request plain = greedy(prompt_of(8, seed), 24);
+    const auto whole = bench.serve(plain);
+    const std::string& text = whole->choices[0].text;
+    if (text.size() < 12) continue;
+    Request stopped = plain;
+    // A string across several tokens; one that begins like the text and never completes; and a
+    // longer one with the same beginning, which must lose.
+    const std::string stop = text.substr(6, 4);
+    stopped.stops = {text.substr(2, 3) + "~", stop + text.substr(10, 1), stop};
+    const auto answer = bench.serve(stopped);
+    const std::size_t at = text.find(stop);
+    EXPECT_EQ(answer->choices[0].text, text.substr(0, at)) << "seed " << seed;
+    EXPECT_EQ(answer->choices[0].finish, FinishReason::kStopString);
+    EXPECT_EQ(answer->choices[0].stop_index, 2U);
+    EXPECT_LE(answer->choices[0].completion_tokens, 24U);
+
+    Request never = plain;
+    never.stops = {text.substr(6, 4) + "~"};
+    expect_equal(whole->choices[0], bench.serve(never)->choices[0], "a stop that never completes");
+  }
+}
+
+TEST(Core, EndOfGenerationStopsAndIsCountedButNotDelivered) {
+  Bench bench(pool(16, 64));
+  Request request = request_with_answer(
+      [](const std::vector<TokenId>& tokens) {
+        return std::find(tokens.begin(), tokens.end(), TokenId(0)) == tokens.begin() + 4;
+      },
+      10);
+  request.ignore_eos = false;
+  const auto answer = bench.serve(request);
+  EXPECT_EQ(answer->choices[0].finish, FinishReason::kStop);
+  EXPECT_EQ(answer->choices[0].tokens.size(), 4U);
+  EXPECT_EQ(answer->choices[0].completion_tokens, 5U);
+  EXPECT_EQ(answer->choices[0].text.find("<end>"), std::string::npos);
+  EXPECT_EQ(bench.core->stats().finished_stop, 1U);
+
+  request.ignore_eos = true;
+  request.want_control_text = true;
+  const auto on = bench.serve(request);
+  EXPECT_EQ(on->choices[0].tokens.size(), 10U);
+  EXPECT_NE(on->choices[0].text.find("<end>"), std::string::npos);
+  request.want_control_text = false;
+  EXPECT_EQ(bench.serve(request)->choices[0].text.find("<end>"), std::string::npos);
+}
+
+TEST(Core, APromptOneShortOfTheContextGivesExactlyOneTokenC18) {
+  Options options;
+  options.context_max = 100;
+  Bench bench(pool(16, 64), options);
+  for (const std::size_t length : {100U, 101U, 200U}) {
+    const Status status = bench.core->check(greedy(prompt_of(length), 16));
+    EXPECT_EQ(status.code(), ErrorCode::kContextTooLong);
+    EXPECT_NE(status.error().message.find(std::to_string(length)), std::string::npos);
+    EXPECT_NE(status.error().message.find("the context is 100 tokens"), std::string::npos);
+  }
+  const auto answer = bench.serve(greedy(prompt_of(99), 16));
+  EXPECT_EQ(answer->choices[0].tokens.size(), 1U);
+  EXPECT_EQ(answer->choices[0].finish, FinishReason::kContext);
+  EXPECT_EQ(bench.serve(greedy(prompt_of(99), 1))->choices[0].finish, FinishReason::kLength);
+  EXPECT_EQ(bench.serve(greedy(prompt_of(90), 10))->choices[0].finish, FinishReason::kLength);
+  EXPECT_EQ(bench.serve(greedy(prompt_of(90), 11))->choices[0].finish, FinishReason::kContext);
+}
+
+TEST(Core, MaxTokensAtItsEdgesC19) {
+  Bench bench(pool(16, 64));
+  EXPECT_EQ(bench.serve(greedy(prompt_of(20), 1))->choices[0].tokens.size(), 1U);
+  for (const uint64_t huge : {uint64_t{1} << 31, uint64_t{1} << 53, ~uint64_t{0}}) {
+    const auto answer = bench.serve(greedy(prompt_of(1000), huge));
+    EXPECT_EQ(answer->choices[0].tokens.size(), 24U);
+    EXPECT_EQ(answer->choices[0].finish, FinishReason::kContext);
+  }
+  // 0 fills the cache and answers nothing (reference B12).
+  Request prewarm = greedy(prompt_of(200, 7), 0);
+  prewarm.choices = 2;
+  const auto warmed = bench.serve(prewarm);
+  for (const ChoiceRecord& choice : warmed->choices) {
+    EXPECT_EQ(choice.finish, FinishReason::kLength);
+    EXPECT_TRUE(choice.text.empty());
+    EXPECT_EQ(choice.completion_tokens, 0U);
+  }
+  EXPECT_EQ(bench.serve(greedy(prompt_of(200, 7), 1))->admission->cached_tokens, 199U);
+}
+
+TEST(Core, ChoicesShareThePromptAndDifferC19) {
+  Bench bench(pool(16, 256));
+  Request request = greedy(prompt_of(330), 20);  // 20 blocks and a part
+  request.choices = 8;
+  request.sampling.temperature = 1;
+  request.sampling.seed = 5;
+  const uint64_t before = bench.executor.tokens_computed();
+  const auto answer = bench.submit(request);
+  for (int i = 0; i < 5; ++i) bench.step();
+  EXPECT_LE(bench.core->stats().blocks_live, 20U + 8U) << "the prompt's blocks are shared";
+  EXPECT_GE(bench.executor.copies(), 7U) << "the last one is copied by whoever writes on";
+  bench.run();
+  EXPECT_EQ(bench.executor.tokens_computed() - before, 330U + 8 * 19) << "one prefill";
+  for (uint32_t c = 0; c < 8; ++c) {
+    EXPECT_EQ(answer->choices[c].tokens, defined_tokens(bench.executor, request, c, 20));
+  }
+  EXPECT_NE(answer->choices[0].tokens, answer->choices[1].tokens);
+  EXPECT_EQ(answer->finished->completion_tokens, 160U);
+  EXPECT_EQ(bench.core->stats().blocks_live, 0U);
+  EXPECT_EQ(bench.core->stats().prompt_tokens, 330U) << "once";
+  const auto second = bench.serve(request);
+  for (uint32_t c = 0; c < 8; ++c) {
+    expect_equal(answer->choices[c], second->choices[c], "choice " + std::to_string(c));
+  }
+}
+
+TEST(Core, MoreChoicesThanThePoolHoldsAreStillAnswered) {
+  Bench bench(pool(4, 16));
+  Request request = greedy(prompt_of(21), 30);
+  request.choices = 6;
+  request.sampling.temperature = 1;
+  const auto answer = bench.serve(request);
+  EXPECT_GT(bench.core->stats().preemptions, 0U);
+  for (uint32_t c = 0; c < 6; ++c) {
+    EXPECT_EQ(answer->choices[c].tokens, defined_tokens(bench.executor, request, c, 30));
+  }
+}
+
+TEST(Core, RefusesRequestsThatMakeNoSense) {
+  Options options;
+  options.seqs_max = 4;
+  Bench bench(pool(16, 64), options);
+  const auto refused = [&](Request request, const char* field) {
+    const Status status = bench.core->check(request);
+    EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+    if (!status) {
+      EXPECT_EQ(status.error().message.rfind(field, 0), 0U) << status.error().message;
+    }
+  };
+  refused(greedy({}, 1), "prompt");
+  refused(greedy({TokenId(64)}, 1), "prompt");
+  refused(greedy({TokenId(-1)}, 1), "prompt");
+  Request request = greedy(prompt_of(4), 1);
+  request.choices = 0;
+  refused(request, "n:");
+  request.choices = 5;
+  refused(request, "n:");
+  request.choices = 4;
+  request.stops = {"a", ""};
+  refused(request, "stop");
+}
+
+TEST(Core, ALongPrefillNeverTakesAnothersTurnC21) {
+  Options options;
+  options.step_tokens = 64;
+  FakeExecutorOptions executor_options = pool(16, 2048);
+  Bench bench(executor_options, options);
+  const auto stream = bench.submit(greedy(prompt_of(10), 400));
+  for (int i = 0; i < 20; ++i) bench.step();
+  const auto prompt = bench.submit(greedy(prompt_of(8000, 2), 4));
+  while (!prompt->finished) {
+    const uint32_t before = stream->choices[0].completion_tokens;
+    bench.step();
+    if (stream->choices[0].finish == FinishReason::kNone) {
+      EXPECT_EQ(stream->choices[0].completion_tokens, before + 1) << "a token in every step";
+    }
+  }
+  bench.run();
+  EXPECT_LE(bench.executor.largest_step_tokens(), 64U);
+}
+
+TEST(Core, PromptsAreComputedInOrderOfArrival) {
+  Options options;
+  options.step_tokens = 50;
+  Bench bench(pool(16, 256), options);
+  std::vector<std::shared_ptr<Recorder>> answers;
+  for (uint64_t i = 0; i < 4; ++i) answers.push_back(bench.submit(greedy(prompt_of(120, i), 5)));
+  std::vector<std::size_t> order;
+  while (bench.step()) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (answers[i]->choices[0].deltas > 0 &&
+          std::find(order.begin(), order.end(), i) == order.end()) {
+        order.push_back(i);
+      }
+    }
+  }
+  EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 2, 3}));
+}
+
+TEST(Core, ALargeRequestAtTheFrontIsNotOvertaken) {
+  Bench bench(pool(16, 64));
+  const auto running = bench.submit(greedy(prompt_of(500, 1), 100));
+  bench.step();
+  const auto large = bench.submit(greedy(prompt_of(900, 2), 4));
+  const auto small = bench.submit(greedy(prompt_of(10, 3), 4));
+  while (!large->admission) {
+    ASSERT_FALSE(small->admission.has_value());
+    ASSERT_TRUE(bench.step());
+  }
+  EXPECT_TRUE(running->finished.has_value());
+  bench.run();
+  EXPECT_TRUE(large->ok() && small->ok());
+}
+
+TEST(Core, TheYoungestIsPreemptedAndAnswersTheSame) {
+  Bench bench(pool(16, 24));
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Recorder>> answers;
+  for (uint64_t i = 0; i < 6; ++i) {
+    requests.push_back(greedy(prompt_of(40, i), 120));
+    requests.back().sampling.temperature = 1;
+    requests.back().sampling.seed = i;
+    answers.push_back(bench.submit(requests.back()));
+  }
+  uint32_t first_tokens = 0;
+  while (bench.step()) {
+    // The oldest gets its token in every step, whoever else must wait.
+    if (!answers[0]->finished) {
+      EXPECT_EQ(answers[0]->choices[0].completion_tokens, ++first_tokens);
+    }
+  }
+  EXPECT_GT(bench.core->stats().preemptions, 0U);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(answers[i]->choices[0].tokens, defined_tokens(bench.executor, requests[i], 0, 120));
+    EXPECT_EQ(answers[i]->admission->cached_tokens, 0U);
+  }
+  EXPECT_EQ(bench.core->stats().prefix_hit_tokens, 0U)
+      << "reading one's own tokens after a preemption is no hit";
+  EXPECT_EQ(bench.core->stats().prompt_tokens, 240U);
+}
+
+TEST(Core, ManyMoreSequencesThanAStepTakesAllAdvance) {
+  Options options;
+  options.step_tokens = 3;
+  Bench bench(pool(16, 64), options);
+  std::vector<std::shared_ptr<Recorder>> answers;
+  for (uint64_t i = 0; i < 10; ++i) answers.push_back(bench.submit(greedy(prompt_of(2, i), 30)));
+  for (int i = 0; i < 40; ++i) bench.step();
+  const auto [least, most] =
+      std::minmax_element(answers.begin(), answers.end(), [](const auto& a, const auto& b) {
+        return a->choices[0].completion_tokens < b->choices[0].completion_tokens;
+      });
+  EXPECT_GT((*least)->choices[0].completion_tokens, 0U);
+  EXPECT_LT((*most)->choices[0].completion_tokens, 30U);
+  bench.run();
+  EXPECT_LE(bench.executor.largest_step_tokens(), 3U);
+}
+
+TEST(Core, AFailedStepEndsItsRequestsAndNobodyElse) {
+  Options options;
+  options.seqs_max = 2;
+  Bench bench(pool(16, 64), options);
+  const auto first = bench.submit(greedy(prompt_of(20, 1), 10));
+  const auto second = bench.submit(greedy(prompt_of(20, 2), 10));
+  const Request waiting = greedy(prompt_of(20, 3), 10);
+  const auto third = bench.submit(waiting);
+  bench.step();
+  bench.executor.fail_next_steps(1);
+  bench.step();
+  for (const auto& answer : {first, second}) {
+    ASSERT_TRUE(answer->finished.has_value());
+    EXPECT_EQ(answer->finished->status.code(), ErrorCode::kInternal);
+  }
+  EXPECT_EQ(bench.core->stats().blocks_live, 0U);
+  bench.run();
+  EXPECT_EQ(third->choices[0].tokens, defined_tokens(bench.executor, waiting, 0, 10));
+  EXPECT_EQ(bench.core->stats().finished_error, 2U);
+}
+
+TEST(Core, MemoryThatTheSystemRefusesEndsTheRequestThatNeededIt) {
+  Bench bench(pool(16, 64));
+  const Request running = greedy(prompt_of(20, 1), 40);
+  const auto first = bench.submit(running);
+  bench.step();
+  bench.executor.fail_next_commits(1);
+  const auto second = bench.submit(greedy(prompt_of(20, 2), 40));
+  bench.step();
+  ASSERT_TRUE(second->finished.has_value());
+  EXPECT_EQ(second->finished->status.code(), ErrorCode::kIo);
+  bench.run();
+  EXPECT_EQ(first->choices[0].tokens, defined_tokens(bench.executor, running, 0, 40));
+}
+
+TEST(Core, SaysWhatIsHeldAndWhatReservingWouldTake) {
+  Options options;
+  options.context_max = 512;
+  Bench bench(pool(16, 256), options);
+  for (uint64_t i = 0; i < 8; ++i) {
+    (void)bench.submit(greedy(prompt_of(30 + 7 * i, i), i == 0 ? 100'000 : 50));
+  }
+  for (int i = 0; i < 20; ++i) {
+    bench.step();
+    const Stats stats = bench.core->stats();
+    EXPECT_LT(stats.slack_tokens, 8U * 16U) << "less than a block a sequence";
+    EXPECT_EQ(stats.blocks_live + stats.blocks_cached + stats.blocks_free, 256U);
+    uint64_t reserve = 512;  // clamped to the context
+    for (uint64_t n = 1; n < 8; ++n) reserve += 30 + 7 * n + 50;
+    EXPECT_EQ(stats.naive_reserve_bytes, reserve * 16);
+    EXPECT_EQ(stats.requests_running, 8U);
+  }
+  bench.run();
+  const Stats stats = bench.core->stats();
+  EXPECT_EQ(stats.slack_tokens, 0U);
+  EXPECT_EQ(stats.naive_reserve_bytes, 0U);
+  EXPECT_EQ(stats.finished_length, 8U);
+}
+
+TEST(Core, TellsWhatAConfigurationLacks) {
+  FakeExecutor executor(pool(1, 1));
+  const FakeTokenizer tokenizer(64);
+  const SimClock clock;
+  const auto core = Core::create(executor, tokenizer, clock, Options{});
+  ASSERT_FALSE(core.has_value());
+  EXPECT_EQ(core.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(core.error().message.find("KV memory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pagewise::engine

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The core on a thread of its own. Callers leave submissions and cancellations in a mailbox; the
+// engine thread empties it between steps and sleeps on it when there is nothing to do.
+#include "engine/engine.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "engine/core.h"
+
+namespace pagewise::engine {
+
+struct Engine::Impl {
+  struct Submission {
+    RequestId id;
+    Request request;
+    std::shared_ptr<RequestSink> sink;
+    TimeNs submitted_ns = 0;
+  };
+
+  Impl(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
+       const Options& options)
+      : clock(clock), options(options) {
+    Result<std::unique_ptr<Core>> created = Core::create(executor, tokenizer, clock, options);
+    if (!created) {
+      start_status = created.status();
+      return;
+    }
+    core = std::move(*created);
+    this->options = core->options();
+    snapshot = core->stats();
+    thread = std::thread([this] { run(); });
+  }
+
+  ~Impl() {
+    if (!thread.joinable()) return;
+    {
+      std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake.notify_one();
+    thread.join();
+  }
+
+  Result<RequestId> submit(Request&& request, std::shared_ptr<RequestSink>&& sink) {
+    if (!start_status) return start_status.error();
+    PW_RETURN_IF_ERROR(core->check(request));
+    RequestId id;
+    {
+      std::lock_guard lock(mutex);
+      if (stopping) return {ErrorCode::kCancelled, "the server is shutting down"};
+      // Requests that free slots may take at once do not count as waiting.
+      const uint64_t waiting = snapshot.requests_waiting + submissions.size();
+      const uint32_t slots =
+          options.seqs_max - std::min(options.seqs_max, snapshot.requests_running);
+      if (waiting >= uint64_t{options.queue_max} + slots) {
+        return {ErrorCode::kOverloaded,
+                "the queue is full: " + std::to_string(waiting) + " requests are waiting"};
+      }
+      id = RequestId(next_id++);
+      submissions.push_back({id, std::move(request), std::move(sink), clock.now()});
+    }
+    wake.notify_one();
+    return id;
+  }
+
+  void cancel(RequestId id) {
+    {
+      std::lock_guard lock(mutex);
+      if (stopping) return;
+      cancellations.push_back(id);
+    }
+    wake.notify_one();
+  }
+
+  Stats stats() const {
+    std::lock_guard lock(mutex);
+    Stats result = snapshot;
+    result.requests_waiting += static_cast<uint32_t>(submissions.size());
+    return result;
+  }
+
+  /// The engine thread.
+  void run() {
+    std::vector<Submission> submitted;
+    std::vector<RequestId> cancelled;
+    while (true) {
+      {
+        std::unique_lock lock(mutex);
+        wake.wait(lock, [&] {
+          return stopping || !core->idle() || !submissions.empty() || !cancellations.empty();
+        });
+        if (stopping) break;
+        submitted.swap(submissions);
+        cancelled.swap(cancellations);
+        snapshot.requests_waiting += static_cast<uint32_t>(submitted.size());
+      }
+      for (Submission& s : submitted) {
+        core->submit(s.id, std::move(s.request), std::move(s.sink), s.submitted_ns);
+      }
+      submitted.clear();
+      for (const RequestId id : cancelled) core->cancel(id);
+      cancelled.clear();
+      core->step();
+      const Stats now = core->stats();
+      std::lock_guard lock(mutex);
+      snapshot = now;
+    }
+    // Shutting down: everyone hears of it, also who had only reached the mailbox.
+    {
+      std::lock_guard lock(mutex);
+      submitted.swap(submissions);
+    }
+    for (Submission& s : submitted) {
+      core->submit(s.id, std::move(s.request), std::move(s.sink), s.submitted_ns);
+    }
+    core->cancel_all();
+    std::lock_guard lock(mutex);
+    snapshot = core->stats();
+  }
+
+  const Clock& clock;
+  Options options;
+  Status start_status;
+  std::unique_ptr<Core>
+      core;  // engine thread only, except check() and options(), which are constant
+
+  mutable std::mutex mutex;
+  std::condition_variable wake;
+  // Guarded by mutex.
+  std::vector<Submission> submissions;   // at most options.queue_max and the free slots
+  std::vector<RequestId> cancellations;  // emptied between steps
+  Stats snapshot;
+  uint64_t next_id = 1;
+  bool stopping = false;
+
+  std::thread thread;
+};
+
+Engine::Engine(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
+               Options options)
+    : impl_(std::make_unique<Impl>(executor, tokenizer, clock, options)) {}
+
+Engine::~Engine() = default;
+
+Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> sink) {
+  return impl_->submit(std::move(request), std::move(sink));
+}
+
+void Engine::cancel(RequestId request) { impl_->cancel(request); }
+
+Stats Engine::stats() const { return impl_->stats(); }
+
+const Options& Engine::options() const { return impl_->options; }
+
+}  // namespace pagewise::engine
