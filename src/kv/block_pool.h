@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who holds which KV block of one group, and in which state it is.
 //
-// A block is `block_tokens` consecutive positions of one sequence. The pool deals in ids and counts only; the
-// bytes sit in the executor's arena and never move. What a block holds is the prefix index's business: the pool
-// knows only whether it is findable there.
+// A block is `block_tokens` consecutive positions of one sequence. The pool deals in ids and counts
+// only; the bytes sit in the executor's arena and never move. What a block holds is the prefix
+// index's business: the pool knows only whether it is findable there.
 //
 //             take                set_findable                release (last holder)
 //   free ───────────────▶ live ───────────────▶ live, findable ──────────────▶ cached
@@ -18,8 +18,8 @@
 //   P3  the policy's list holds exactly the cached blocks; only findable blocks are leased
 //
 // Thread: engine thread only. Memory: all of it in the constructor.
-// Source: Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
-// SOSP 2023, section 4.
+// Source: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
+// PagedAttention", SOSP 2023, section 4.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,8 @@ class BlockPool {
   BlockId victim() const { return policy_.victim(); }
   /// One holder more. Requires: live or cached.
   void hold(BlockId block);
-  /// One holder less; the last one's leaving makes the block cached when findable, else free. Requires: live.
+  /// One holder less; the last one's leaving makes the block cached when findable, else free.
+  /// Requires: live.
   void release(BlockId block);
 
   /// The index refers to the block from now on. Requires: live, not findable.

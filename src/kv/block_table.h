@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where one sequence's positions sit: position p of group g is in block tables[g][p / block_tokens], at offset
-// p % block_tokens. Ids only; the pool counts holders.
+// Where one sequence's positions sit: position p of group g is in block tables[g][p /
+// block_tokens], at offset p % block_tokens. Ids only; the pool counts holders.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace pagewise::kv {
 
-/// The block tables of one sequence, one a layer group, all of equal length. Memory is kept by clear(), so that a
-/// slot's next sequence allocates nothing. Thread: engine thread only.
+/// The block tables of one sequence, one a layer group, all of equal length. Memory is kept by
+/// clear(), so that a slot's next sequence allocates nothing. Thread: engine thread only.
 class BlockTables {
  public:
   explicit BlockTables(uint32_t groups) : tables_(groups) {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which cached block is given up next. The one place that decides it; everything else only reports what happened.
+// Which cached block is given up next. The one place that decides it; everything else only reports
+// what happened.
 //
 // A cached block stands in one of three tiers, each ordered by last use:
 //
@@ -11,14 +12,14 @@
 //                                  recently used, returns to
 //                                  probation in its old place)
 //
-// Why not plain LRU: a batch job that sends ten thousand prompts once each would push out the system prompt that
-// everybody shares. Here such prompts only push out each other (segmented LRU; Karedla, Love, Wherry, Computer
-// 27(3), 1994). The share is bounded, so that yesterday's favourites cannot starve today's newcomers. A share of
-// zero is plain LRU.
+// Why not plain LRU: a batch job that sends ten thousand prompts once each would push out the
+// system prompt that everybody shares. Here such prompts only push out each other (segmented LRU;
+// Karedla, Love, Wherry, Computer 27(3), 1994). The share is bounded, so that yesterday's
+// favourites cannot starve today's newcomers. A share of zero is plain LRU.
 //
-// A long prefix is eaten from its tail without any rule for it: who releases a sequence reports its last block
-// first, so that a block's use is always older than its predecessor's; and whoever reads a block has read all
-// blocks before it, so that a predecessor's tier is never lower.
+// A long prefix is eaten from its tail without any rule for it: who releases a sequence reports its
+// last block first, so that a block's use is always older than its predecessor's; and whoever reads
+// a block has read all blocks before it, so that a predecessor's tier is never lower.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,8 @@ class EvictionPolicy {
   void touch(BlockId block);
   /// Another request read what this block holds. Any block, cached or not.
   void mark_reused(BlockId block);
-  /// A cached block gained its first or lost its last lease; its last use stays what it was. Requires: cached.
+  /// A cached block gained its first or lost its last lease; its last use stays what it was.
+  /// Requires: cached.
   void set_leased(BlockId block, bool leased);
   /// The block's contents are no more; whatever it holds next starts anew. Requires: not cached.
   void forget(BlockId block);

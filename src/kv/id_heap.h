@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A binary min-heap of small integers that knows where each of them stands, so that any member can be taken out
-// or given a new key in O(log n). Order is by key, then id: equal runs give equal orders.
+// A binary min-heap of small integers that knows where each of them stands, so that any member can
+// be taken out or given a new key in O(log n). Order is by key, then id: equal runs give equal
+// orders.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace pagewise::kv {
 
-/// Members are ids below `ids`. Memory: all of it in the constructor and grow(). Thread: the owner's.
+/// Members are ids below `ids`. Memory: all of it in the constructor and grow(). Thread: the
+/// owner's.
 class IdHeap {
  public:
   explicit IdHeap(uint32_t ids) : place_(ids, kAbsent) { heap_.reserve(ids); }

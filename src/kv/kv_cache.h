@@ -87,8 +87,7 @@ struct AdmitRequest {
   std::span<const TokenId> tokens;
   std::string_view cache_namespace;  // reuse never crosses namespaces
   bool use_cache = true;             // false: neither reads nor enters the cache
-  /// Ascending; markers beyond the list, positions beyond the prompt and those out of order are
-  /// ignored.
+  /// Ascending. Markers beyond the list and positions beyond the tokens are ignored.
   std::span<const CachePosition> positions;
   std::span<const CacheMarker> markers;
   /// Positions that the tables cover on return; 0: only the hit. All or nothing with the admission
@@ -191,7 +190,7 @@ class KvCache {
   uint32_t block_tokens() const;
   uint32_t groups() const;
   BlockCounts counts(uint32_t group) const;
-  const CacheCounters& counters() const;
+  CacheCounters counters() const;
   uint32_t sequences() const;
   uint32_t entries() const;  // readable entries (marked prefixes), unexpired as of set_time
 

@@ -66,7 +66,8 @@ std::size_t PrefixIndex::place(const Node& parent, std::span<const TokenId> quer
     const std::span<const TokenId> has = tokens(child);
     return std::lexicographical_compare(has.begin(), has.end(), wanted.begin(), wanted.end());
   };
-  return std::lower_bound(parent.children.begin(), parent.children.end(), query, less) - parent.children.begin();
+  return std::lower_bound(parent.children.begin(), parent.children.end(), query, less) -
+         parent.children.begin();
 }
 
 PrefixIndex::Match PrefixIndex::longest_child(NodeId parent, std::span<const TokenId> query) const {
@@ -81,7 +82,8 @@ PrefixIndex::Match PrefixIndex::longest_child(NodeId parent, std::span<const Tok
   return best;
 }
 
-PrefixIndex::Match PrefixIndex::walk(NodeId root, std::span<const TokenId> query, std::vector<NodeId>& path) const {
+PrefixIndex::Match PrefixIndex::walk(NodeId root, std::span<const TokenId> query,
+                                     std::vector<NodeId>& path) const {
   NodeId at = root;
   while (true) {
     const Match match = longest_child(at, query);
@@ -92,7 +94,8 @@ PrefixIndex::Match PrefixIndex::walk(NodeId root, std::span<const TokenId> query
   }
 }
 
-NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens, std::span<const BlockId> blocks) {
+NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens,
+                           std::span<const BlockId> blocks) {
   PW_CHECK(is_root(parent) || is_full(parent));
   PW_CHECK(!new_tokens.empty() && new_tokens.size() <= block_tokens_ && blocks.size() == groups_);
   const NodeId id = allocate();  // may move nodes_
@@ -102,13 +105,15 @@ NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens, s
   node.root = above.root;
   node.depth = above.depth + 1;
   node.fill = static_cast<uint32_t>(new_tokens.size());
-  std::copy(new_tokens.begin(), new_tokens.end(), tokens_.begin() + std::size_t{id.value} * block_tokens_);
+  std::copy(new_tokens.begin(), new_tokens.end(),
+            tokens_.begin() + std::size_t{id.value} * block_tokens_);
   for (uint32_t g = 0; g < groups_; ++g) {
     PW_CHECK(!owner(g, blocks[g]).valid());
     owner_[g][blocks[g].value] = id;
     blocks_[std::size_t{id.value} * groups_ + g] = blocks[g];
   }
-  above.children.insert(above.children.begin() + static_cast<std::ptrdiff_t>(place(above, new_tokens)), id);
+  above.children.insert(
+      above.children.begin() + static_cast<std::ptrdiff_t>(place(above, new_tokens)), id);
   ++size_;
   return id;
 }
@@ -117,7 +122,8 @@ void PrefixIndex::extend(NodeId id, std::span<const TokenId> longer) {
   Node& node = nodes_[id.value];
   PW_CHECK(!is_root(id) && longer.size() >= node.fill && longer.size() <= block_tokens_);
   PW_CHECK(common_tokens(tokens(id), longer) == node.fill);
-  // No sibling was comparable with the shorter tokens, so none is with the longer ones, and the order stays.
+  // No sibling was comparable with the shorter tokens, so none is with the longer ones, and the
+  // order stays.
   std::copy(longer.begin() + node.fill, longer.end(),
             tokens_.begin() + std::size_t{id.value} * block_tokens_ + node.fill);
   node.fill = static_cast<uint32_t>(longer.size());
@@ -158,7 +164,8 @@ void PrefixIndex::check_invariants() const {
       PW_CHECK(depth(child) == node.depth + 1);
       if (i == 0) continue;
       const std::span<const TokenId> before = tokens(node.children[i - 1]), here = tokens(child);
-      PW_CHECK(std::lexicographical_compare(before.begin(), before.end(), here.begin(), here.end()));
+      PW_CHECK(
+          std::lexicographical_compare(before.begin(), before.end(), here.begin(), here.end()));
       PW_CHECK(common_tokens(before, here) < before.size());
     }
     if (is_root(id)) continue;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which prefixes are in memory: a tree of blocks, compared by their tokens.
 //
-// A node stands for up to `block_tokens` tokens that follow its parent's, and names the blocks (one a group) that
-// hold their K and V. The path from a root (one a namespace) to a node is the whole prefix, so a hit is exact by
-// construction: tokens are compared, digests are not, and there is nothing that could collide.
+// A node stands for up to `block_tokens` tokens that follow its parent's, and names the blocks (one
+// a group) that hold their K and V. The path from a root (one a namespace) to a node is the whole
+// prefix, so a hit is exact by construction: tokens are compared, digests are not, and there is
+// nothing that could collide.
 //
 //   root "acme"                                      block_tokens = 4
 //    ├─ [1 2 3 4] block 0
@@ -13,12 +14,12 @@
 //    └─ [8 8] block 3
 //
 // Invariants, proved by check_invariants() in O(nodes * children):
-//   T1  siblings differ: none's tokens are a prefix of another's (a longer equal block replaces a shorter one)
-//   T2  children are sorted by tokens; only full nodes and roots have children
-//   T3  a block belongs to at most one node
+//   T1  siblings differ: none's tokens are a prefix of another's (a longer equal block replaces a
+//   shorter one) T2  children are sorted by tokens; only full nodes and roots have children T3  a
+//   block belongs to at most one node
 //
-// Because of T1 and T2, the child that shares the most tokens with a query stands directly before or at the place
-// where the query would be inserted: O(log children) comparisons find it.
+// Because of T1 and T2, the child that shares the most tokens with a query stands directly before
+// or at the place where the query would be inserted: O(log children) comparisons find it.
 //
 // Thread: engine thread only.
 #pragma once
@@ -48,20 +49,20 @@ class PrefixIndex {
   /// Requires: a root without children.
   void remove_root(NodeId root);
 
-  /// The child of `parent` that shares the most leading tokens with `tokens`, and how many. Among equals the
-  /// first by tokens. The null node and 0 when no child shares any.
+  /// The child of `parent` that shares the most leading tokens with `tokens`, and how many. Among
+  /// equals the first by tokens. The null node and 0 when no child shares any.
   struct Match {
     NodeId child;
     uint32_t tokens = 0;
   };
   Match longest_child(NodeId parent, std::span<const TokenId> tokens) const;
 
-  /// Appends the full nodes that match `tokens` from `root` on to `path` and returns how far inside the next
-  /// block the best child goes on (possibly the null node).
+  /// Appends the full nodes that match `tokens` from `root` on to `path` and returns how far inside
+  /// the next block the best child goes on (possibly the null node).
   Match walk(NodeId root, std::span<const TokenId> tokens, std::vector<NodeId>& path) const;
 
-  /// Requires: parent is full or a root; 1..block_tokens tokens; `blocks` (one a group) belong to no node. May
-  /// break T1 for a moment: the caller removes the sibling that the new node extends.
+  /// Requires: parent is full or a root; 1..block_tokens tokens; `blocks` (one a group) belong to
+  /// no node. May break T1 for a moment: the caller removes the sibling that the new node extends.
   NodeId insert(NodeId parent, std::span<const TokenId> tokens, std::span<const BlockId> blocks);
   /// The node's blocks now hold `tokens`. Requires: the node's tokens are a prefix of them.
   void extend(NodeId node, std::span<const TokenId> tokens);
@@ -69,7 +70,8 @@ class PrefixIndex {
   void remove(NodeId node);
 
   bool alive(NodeRef ref) const {
-    return ref.node.valid() && nodes_[ref.node.value].used && nodes_[ref.node.value].generation == ref.generation;
+    return ref.node.valid() && nodes_[ref.node.value].used &&
+           nodes_[ref.node.value].generation == ref.generation;
   }
   NodeRef ref(NodeId node) const { return {node, nodes_[node.value].generation}; }
   /// The null node for a root.
@@ -83,18 +85,21 @@ class PrefixIndex {
   }
   bool is_full(NodeId node) const { return nodes_[node.value].fill == block_tokens_; }
   std::span<const NodeId> children(NodeId node) const { return nodes_[node.value].children; }
-  BlockId block(NodeId node, uint32_t group) const { return blocks_[std::size_t{node.value} * groups_ + group]; }
+  BlockId block(NodeId node, uint32_t group) const {
+    return blocks_[std::size_t{node.value} * groups_ + group];
+  }
   /// The node that names this block; the null node when it is not findable.
   NodeId owner(uint32_t group, BlockId block) const { return owner_[group][block.value]; }
-  /// The siblings that share the most tokens with `node` are among these two (either may be the null node).
+  /// The siblings that share the most tokens with `node` are among these two (either may be the
+  /// null node).
   struct Neighbours {
     NodeId before, after;
   };
   Neighbours neighbours(NodeId node) const;
 
   uint32_t block_tokens() const { return block_tokens_; }
-  uint32_t size() const { return size_; }                                     // nodes, without roots
-  uint32_t slots() const { return static_cast<uint32_t>(nodes_.size()); }     // ids are below this
+  uint32_t size() const { return size_; }                                  // nodes, without roots
+  uint32_t slots() const { return static_cast<uint32_t>(nodes_.size()); }  // ids are below this
   bool used(NodeId node) const { return nodes_[node.value].used; }
 
   void check_invariants() const;
