@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the objects, wires them, nothing else.
-#include <cstdio>
+#include <string>
 
 #include "cli/commands.h"
 
@@ -8,6 +8,9 @@ int main(int argc, char** argv) {
   CLI::App app{"Pagewise: an inference server and capacity planner built around the KV cache"};
   app.require_subcommand(1);
   app.set_version_flag("--version", PAGEWISE_VERSION);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return "pagewise: " + std::string(error.what()) + " (--help lists what there is)\n";
+  });
   int exit_status = 0;
   pagewise::cli::add_plan_command(app, exit_status);
   pagewise::cli::add_run_command(app, exit_status);
