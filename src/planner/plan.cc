@@ -29,6 +29,11 @@ Status check_tokens(std::string_view flag, uint64_t tokens) {
   return invalid(fmt::format("{}: {} is not in 1 to {}", flag, tokens, kTokensMax));
 }
 
+uint64_t saturated_product(uint64_t a, uint64_t b) {
+  uint64_t out = 0;
+  return __builtin_mul_overflow(a, b, &out) ? UINT64_MAX : out;
+}
+
 /// a * b, or an error that says what became too large.
 Result<uint64_t> product(uint64_t a, uint64_t b, std::string_view what) {
   uint64_t out = 0;
@@ -234,11 +239,6 @@ class FixTable {
         effect, "money");
   }
 
-  static uint64_t saturated_product(uint64_t a, uint64_t b) {
-    uint64_t out = 0;
-    return __builtin_mul_overflow(a, b, &out) ? UINT64_MAX : out;
-  }
-
   const PlanInput& input_;
   const KvCost& cost_;
   const PlanRow& row_;
@@ -246,6 +246,47 @@ class FixTable {
   const std::optional<uint64_t> cap_;
   std::vector<Fix> fixes_;
 };
+
+// The fixes for a mix of requests that does not fit even in blocks.
+std::vector<Fix> mix_fixes(const PlanInput& input, const MixPlan& mix) {
+  std::vector<Fix> fixes;
+  const uint64_t memory = *input.memory;
+  const uint64_t wanted = input.requests.size();
+  if (*mix.sequences_paged > 0) {
+    fixes.push_back(
+        {"let requests wait",
+         fmt::format("{} of {} run at once", grouped(*mix.sequences_paged), grouped(wanted)),
+         "configuration"});
+  }
+  const KvFormat* smaller = find_kv_format("q8_0");
+  PW_CHECK(smaller != nullptr);
+  if (input.layout && !input.token_bytes) {
+    PlanInput other = input;
+    other.key_format = other.value_format = smaller;
+    const auto cost = cost_of(other);
+    if (cost.has_value()) {
+      const auto planned = make_mix(**cost, other);
+      if (planned.has_value() && planned->paged_bytes < mix.paged_bytes) {
+        const bool fits = planned->paged_bytes <= memory;
+        fixes.push_back(
+            {"KV type q8_0",
+             fmt::format("{}, {}", format_size(planned->paged_bytes),
+                         fits ? fmt::format("all {} fit", grouped(wanted))
+                              : fmt::format("only {} of {} fit", grouped(*planned->sequences_paged),
+                                            grouped(wanted))),
+             "configuration"});
+      }
+    }
+  }
+  const uint64_t devices = ceil_div(mix.paged_bytes, memory);
+  fixes.push_back({devices == 2
+                       ? fmt::format("a second device of {}", format_size(memory))
+                       : fmt::format("{} devices of {}", grouped(devices), format_size(memory)),
+                   fmt::format("{} >= {}", format_size(saturated_product(memory, devices)),
+                               format_size(mix.paged_bytes)),
+                   "money"});
+  return fixes;
+}
 
 Status check_input(const PlanInput& input) {
   if (input.memory && *input.memory == 0) return invalid("--memory: 0 bytes hold nothing");
@@ -294,7 +335,11 @@ Result<Plan> make_plan(const PlanInput& input) {
   if (worst != nullptr) plan.fixes = FixTable(input, *plan.cost, *worst).make();
   if (!input.requests.empty()) {
     PW_ASSIGN_OR_RETURN(plan.mix, make_mix(*plan.cost, input));
-    if (input.memory && plan.mix->paged_bytes > *input.memory) plan.fits = false;
+    if (input.memory && plan.mix->paged_bytes > *input.memory) {
+      plan.fits = false;
+      // The table is for one question; a row that does not fit is asked first.
+      if (plan.fixes.empty()) plan.fixes = mix_fixes(input, *plan.mix);
+    }
   }
   if (input.calls) {
     PW_ASSIGN_OR_RETURN(plan.bill, make_bill(*input.prefix_tokens, *input.calls, input.prices));

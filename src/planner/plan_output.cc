@@ -64,6 +64,20 @@ class Table {
 constexpr auto kLeft = Table::Align::kLeft;
 constexpr auto kRight = Table::Align::kRight;
 
+// Lines of about 56 characters, cut only between clauses.
+std::vector<std::string> wrapped(std::string_view text) {
+  constexpr std::size_t kWidth = 56;
+  std::vector<std::string> lines = {""};
+  while (!text.empty()) {
+    const std::size_t comma = text.find(", ");
+    const std::size_t length = comma == std::string_view::npos ? text.size() : comma + 2;
+    if (!lines.back().empty() && lines.back().size() + length > kWidth) lines.emplace_back();
+    lines.back() += text.substr(0, length);
+    text.remove_prefix(length);
+  }
+  return lines;
+}
+
 std::string group_text(const LayoutGroup& group) {
   std::string dims = std::to_string(group.key_dim);
   if (group.value_dim != group.key_dim) {
@@ -217,7 +231,11 @@ std::string fixes_text(const PlanInput& input, const Plan& plan) {
   if (plan.fixes.empty()) return out;
   Table table({kLeft, kLeft, kLeft});
   table.row({"fix", "effect", "cost"});
-  for (const Fix& fix : plan.fixes) table.row({fix.fix, fix.effect, fix.cost});
+  for (const Fix& fix : plan.fixes) {
+    const std::vector<std::string> lines = wrapped(fix.effect);
+    table.row({fix.fix, lines.front(), fix.cost});
+    for (std::size_t i = 1; i < lines.size(); ++i) table.row({"", lines[i], ""});
+  }
   return out + "What helps, cheapest first:\n" + table.text();
 }
 
