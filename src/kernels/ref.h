@@ -25,11 +25,6 @@ void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
 void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
           const RopeTable& table, std::size_t position);
 
-uint16_t f32_to_f16(float x);
-float f16_to_f32(uint16_t x);
-uint16_t f32_to_bf16(float x);
-float bf16_to_f32(uint16_t x);
-
 struct QuantizedBlock {
   int8_t quants[kQuantBlock];
   float scale;

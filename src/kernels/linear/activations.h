@@ -3,10 +3,9 @@
 // used by every weight that reads them (Q, K and V; gate and up).
 //
 // Quantisation, per row and block of 32 consecutive values (contract rule 2):
-//   amax = max |x|; scale = amax / 127; q = round to nearest even (x * (127 / amax)), in [-127,
-//   127]
-// with f32 scales: rounding them to f16, as ggml does, only adds error. A row's bytes depend on
-// that row alone (rule 1).
+//   amax = max |x|; scale = amax / 127; q = x * (127 / amax) rounded to nearest even
+// with f32 scales: rounding them to f16, as ggml does, only adds error. A block whose amax is below
+// 1e-30 is all zeros (127 / amax would overflow). A row's bytes depend on that row alone (rule 1).
 #pragma once
 
 #include <cstddef>
@@ -18,6 +17,20 @@
 namespace pagewise::kernels {
 
 inline constexpr std::size_t kQuantBlock = 32;
+inline constexpr std::size_t kQuantRows = 4;
+
+/// One block of 32 values of four rows, as kernels walk it: every field at a constant offset from
+/// one pointer, because a tile of 12 rows with a pointer per row and array would not fit the
+/// registers.
+struct QuantGroup {
+  int8_t quants[kQuantBlock / 4][kQuantRows][4];  // [k / 4][row][k % 4]
+  float scales[kQuantRows];
+  float scaled_sums[kQuantRows];  // scale * sum of quants: for weights with a minimum
+  int32_t
+      offset_sums[kQuantRows];  // -128 * sum of quants: for weights stored with an offset of 128
+  int32_t unused[kQuantRows];   // keeps groups on cache lines
+};
+static_assert(sizeof(QuantGroup) == 192);
 
 /// Thread: different rows may be written by different threads; reading needs a barrier in between.
 /// Memory: all of it in the constructor.
@@ -40,13 +53,9 @@ class Activations {
   /// f32 ones.
   void quantize(std::size_t r);
 
-  // The int8 form, for kernels: quants [blocks * 32], and per block its scale, scale * sum of
-  // quants (for weights with a minimum) and -128 * sum of quants (for weights stored with an offset
-  // of 128).
-  const int8_t* quants(std::size_t r) const { return quants_.data() + r * blocks_ * kQuantBlock; }
-  const float* scales(std::size_t r) const { return scales_.data() + r * blocks_; }
-  const float* scaled_sums(std::size_t r) const { return scaled_sums_.data() + r * blocks_; }
-  const int32_t* offset_sums(std::size_t r) const { return offset_sums_.data() + r * blocks_; }
+  /// The int8 form of rows [4 g, 4 g + 4): [blocks].
+  QuantGroup* group(std::size_t g) { return groups_.data() + g * blocks_; }
+  const QuantGroup* group(std::size_t g) const { return groups_.data() + g * blocks_; }
 
  private:
   std::size_t rows_ = 0;
@@ -54,10 +63,7 @@ class Activations {
   std::size_t blocks_ = 0;
   std::size_t stride_ = 0;  // floats between rows: a multiple of 32, so of a cache line
   AlignedArray<float> values_;
-  AlignedArray<int8_t> quants_;
-  AlignedArray<float> scales_;
-  AlignedArray<float> scaled_sums_;
-  AlignedArray<int32_t> offset_sums_;
+  AlignedArray<QuantGroup> groups_;
 };
 
 }  // namespace pagewise::kernels

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/ref.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/half.h"
+#include "kernels/to_float.h"
+
+namespace pagewise::kernels::ref {
+namespace {
+
+// 16 lanes to one: the upper half is added to the lower, four times.
+float fold(float (&lanes)[16]) {
+  for (std::size_t width = 8; width > 0; width /= 2) {
+    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+}  // namespace
+
+float exp(float x) {
+  if (x < -87.3f) return 0.0f;
+  x = std::min(x, 88.3f);
+  const float n = std::nearbyint(x * 1.44269504f);
+  float r = std::fma(-n, 0x1.62e4p-1f, x);
+  r = std::fma(-n, 0x1.7f7d1cp-20f, r);
+  float p = 1.0f / 5040.0f;
+  for (const float c : {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f})
+    p = std::fma(p, r, c);
+  return std::ldexp(std::fma(p, r * r, r) + 1.0f, static_cast<int>(n));
+}
+
+float tree_sum(const float* x, std::size_t n) {
+  float lanes[16] = {};
+  for (std::size_t i = 0; i < n; ++i) lanes[i % 16] += x[i];
+  return fold(lanes);
+}
+
+void rms_norm(const float* x, const float* weight, std::size_t n, float eps, float* out) {
+  float lanes[16] = {};
+  for (std::size_t i = 0; i < n; ++i) lanes[i % 16] = std::fma(x[i], x[i], lanes[i % 16]);
+  const float factor = 1.0f / std::sqrt(fold(lanes) / static_cast<float>(n) + eps);
+  for (std::size_t i = 0; i < n; ++i) out[i] = x[i] * factor * weight[i];
+}
+
+void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + exp(-gate[i])) * up[i];
+}
+
+void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
+          const RopeTable& table, std::size_t position) {
+  const std::size_t pairs = table.pairs();
+  for (std::size_t h = 0; h < heads; ++h) {
+    float* head = x + h * head_dim;
+    for (std::size_t i = 0; i < pairs; ++i) {
+      float& a = layout == RopeLayout::kNeox ? head[i] : head[2 * i];
+      float& b = layout == RopeLayout::kNeox ? head[pairs + i] : head[2 * i + 1];
+      const float cos = table.cos(position)[i];
+      const float sin = table.sin(position)[i];
+      const float rotated_a = std::fma(-b, sin, a * cos);
+      const float rotated_b = std::fma(a, sin, b * cos);
+      a = rotated_a;
+      b = rotated_b;
+    }
+  }
+}
+
+QuantizedBlock quantize_block(const float* x) {
+  QuantizedBlock block{};
+  float amax = 0.0f;
+  for (std::size_t i = 0; i < kQuantBlock; ++i) amax = std::max(amax, std::fabs(x[i]));
+  if (!(amax >= 1e-30f)) return block;
+  const float inverse = 127.0f / amax;
+  block.scale = amax / 127.0f;
+  for (std::size_t i = 0; i < kQuantBlock; ++i) {
+    block.quants[i] =
+        static_cast<int8_t>(std::nearbyint(std::clamp(x[i] * inverse, -127.0f, 127.0f)));
+  }
+  return block;
+}
+
+float linear(TensorType type, const std::byte* row, const float* x, std::size_t columns) {
+  float sum = 0.0f;
+  if (type != TensorType::kQ4_1 && type != TensorType::kQ8_0) {
+    std::vector<float> weights(columns);
+    find_to_float(type).value()(row, weights.data(), static_cast<int64_t>(columns));
+    for (std::size_t k = 0; k < columns; ++k) sum = std::fma(weights[k], x[k], sum);
+    return sum;
+  }
+  const auto* block = reinterpret_cast<const uint8_t*>(row);
+  for (std::size_t k = 0; k < columns; k += kQuantBlock) {
+    const QuantizedBlock q = quantize_block(x + k);
+    uint16_t half[2];
+    std::memcpy(half, block, sizeof(half));
+    int32_t products = 0;
+    int32_t total = 0;
+    for (std::size_t i = 0; i < kQuantBlock; ++i) {
+      int weight;
+      if (type == TensorType::kQ4_1) {
+        weight = i < 16 ? block[4 + i] & 15 : block[4 + i - 16] >> 4;
+      } else {
+        weight = static_cast<int8_t>(block[2 + i]);
+      }
+      products += weight * q.quants[i];
+      total += q.quants[i];
+    }
+    sum = std::fma(static_cast<float>(products), half_to_float(half[0]) * q.scale, sum);
+    if (type == TensorType::kQ4_1) {
+      sum = std::fma(half_to_float(half[1]), q.scale * static_cast<float>(total), sum);
+    }
+    block += row_bytes(type, kQuantBlock);
+  }
+  return sum;
+}
+
+void attention(const AttentionShape& shape, const PagedLayer& layer,
+               std::span<const BlockId> blocks, uint32_t position, const float* q, float* out) {
+  const uint32_t end = position + 1;
+  const uint32_t begin = shape.window != 0 && end > shape.window ? end - shape.window : 0;
+  std::vector<float> k(shape.key_dim);
+  std::vector<float> v(shape.value_dim);
+  for (uint32_t h = 0; h < shape.heads; ++h) {
+    const uint32_t kv_head = h / (shape.heads / shape.kv_heads);
+    std::vector<float> q_scaled(q + h * shape.key_dim, q + (h + 1) * shape.key_dim);
+    for (float& x : q_scaled) x *= shape.scale;
+    bool started = false;
+    float m = 0.0f;
+    float l = 0.0f;
+    std::vector<float> acc(shape.value_dim);
+    for (uint32_t segment = begin / kSegmentTokens; segment * kSegmentTokens < end; ++segment) {
+      const uint32_t first = segment * kSegmentTokens;
+      std::vector<float> w(kSegmentTokens, -std::numeric_limits<float>::infinity());
+      float segment_m = -std::numeric_limits<float>::infinity();
+      std::vector<std::vector<float>> values(kSegmentTokens);
+      for (uint32_t t = std::max(begin, first); t < std::min(end, first + kSegmentTokens); ++t) {
+        load_kv(layer, blocks, t, kv_head, k.data(), v.data());
+        float s = 0.0f;
+        for (uint32_t d = 0; d < shape.key_dim; ++d) s = std::fma(k[d], q_scaled[d], s);
+        if (shape.logit_softcap > 0) {
+          const float e = exp(2.0f * (s / shape.logit_softcap));
+          s = shape.logit_softcap * (1.0f - 2.0f / (e + 1.0f));
+        }
+        w[t - first] = s;
+        segment_m = std::max(segment_m, s);
+        values[t - first] = v;
+      }
+      std::vector<float> segment_acc(shape.value_dim);
+      for (uint32_t t = 0; t < kSegmentTokens; ++t) {
+        w[t] = values[t].empty() ? 0.0f : exp(w[t] - segment_m);
+        for (uint32_t j = 0; j < values[t].size(); ++j) {
+          segment_acc[j] = std::fma(w[t], values[t][j], segment_acc[j]);
+        }
+      }
+      const float segment_l = tree_sum(w.data(), w.size());
+      if (!started) {
+        m = segment_m;
+        l = segment_l;
+        acc = segment_acc;
+        started = true;
+        continue;
+      }
+      const float merged_m = std::max(m, segment_m);
+      const float left = exp(m - merged_m);
+      const float right = exp(segment_m - merged_m);
+      m = merged_m;
+      l = std::fma(segment_l, right, l * left);
+      for (uint32_t j = 0; j < shape.value_dim; ++j)
+        acc[j] = std::fma(segment_acc[j], right, acc[j] * left);
+    }
+    for (uint32_t j = 0; j < shape.value_dim; ++j) out[h * shape.value_dim + j] = acc[j] / l;
+  }
+}
+
+}  // namespace pagewise::kernels::ref
