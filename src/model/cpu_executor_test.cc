@@ -6,31 +6,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <new>
 
 #include "base/hash.h"
+#include "kernels/linear/linear.h"
 #include "kernels/to_float.h"
+#include "model/allocation_count.h"
 #include "model/batch_driver.h"
 #include "model/reference_pass.h"
 #include "model/test_gguf.h"
-
-// Counts every allocation of the test program, for ASteadyStepAllocatesNothing.
-namespace {
-std::atomic<uint64_t> allocation_count{0};
-}  // namespace
-
-void* operator new(std::size_t size) {
-  allocation_count++;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace pagewise::model {
 namespace {
@@ -414,10 +401,10 @@ TEST(CpuExecutor, ASteadyStepAllocatesNothing) {
   };
   step(0, 100, last_of_chunk);
   step(100, 1, only);
-  const uint64_t before = allocation_count;
+  const uint64_t before = testing::allocation_count();
   step(101, 100, last_of_chunk);
   for (uint32_t i = 0; i < 200; ++i) step(201 + i, 1, only);
-  EXPECT_EQ(allocation_count - before, 0U);
+  EXPECT_EQ(testing::allocation_count() - before, 0U);
 }
 
 TEST(CpuExecutor, NamesATensorWhoseTypeItCannotRead) {

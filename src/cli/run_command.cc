@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// `pagewise run`: one prompt, one completion, no server. The shortest way to see a model speak, and
+// what its KV cache is worth (`--recompute`).
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "gguf/gguf.h"
+#include "model/cpu_executor.h"
+#include "model/solo_sequence.h"
+#include "model/spec.h"
+#include "sampling/sampler.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer.h"
+
+namespace pagewise::cli {
+namespace {
+
+struct RunFlags {
+  std::string model;
+  std::string prompt;
+  uint32_t tokens = 128;
+  sampling::Params sampling{.temperature = 0};
+  uint32_t threads = 0;
+  uint32_t block_tokens = 32;
+  std::string kv_type = "f16";
+  bool json = false;
+  bool recompute = false;
+  bool ignore_eos = false;
+};
+
+struct RunResult {
+  std::vector<TokenId> tokens;
+  std::vector<sampling::Sampled> sampled;
+  std::string text;
+  bool stopped = false;  // by an end-of-generation token; else by -n
+  double prefill_ms = 0;
+  double decode_ms = 0;
+
+  /// Of the tokens behind the first, which belongs to the prefill.
+  double tokens_per_second() const {
+    return tokens.size() < 2 || decode_ms <= 0
+               ? 0
+               : static_cast<double>(tokens.size() - 1) * 1000 / decode_ms;
+  }
+};
+
+double ms_between(TimeNs from, TimeNs to) { return static_cast<double>(to - from) / 1e6; }
+
+/// Shows how far loading is, on a terminal only.
+std::function<void(double)> load_progress() {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return [shown = -1](double share) mutable {
+    const int percent = static_cast<int>(share * 100);
+    if (percent == shown) return;
+    shown = percent;
+    std::fprintf(stderr, percent < 100 ? "\rloading %d %%" : "\r             \r", percent);
+  };
+}
+
+Result<RunResult> generate(const RunFlags& flags, const text::Tokenizer& tokenizer,
+                           model::Executor& executor, std::vector<TokenId> tokens) {
+  const SystemClock clock;
+  RunResult result;
+  model::SoloSequence sequence(executor);
+  sampling::Sampler sampler(executor.vocab_size());
+  text::Utf8Assembler assembler;
+  const auto print_from = [&](std::size_t at) {
+    if (flags.json) return;
+    std::fwrite(result.text.data() + at, 1, result.text.size() - at, stdout);
+    std::fflush(stdout);
+  };
+
+  const TimeNs start = clock.now();
+  TimeNs first = start;
+  std::size_t fed = 0;
+  while (result.tokens.size() < flags.tokens) {
+    if (flags.recompute) {
+      sequence.reset();
+      fed = 0;
+    }
+    PW_ASSIGN_OR_RETURN(const std::span<const float> logits,
+                        sequence.feed(std::span(tokens).subspan(fed)));
+    fed = tokens.size();
+    const sampling::Sampled sampled = sampler.sample(logits, flags.sampling, 0, tokens.size());
+    if (result.tokens.empty()) first = clock.now();
+    result.tokens.push_back(sampled.token);
+    if (flags.sampling.logprobs >= 0) result.sampled.push_back(sampled);
+    tokens.push_back(sampled.token);
+    const std::size_t shown = result.text.size();
+    if (!flags.ignore_eos && tokenizer.is_eog(sampled.token)) {
+      result.stopped = true;
+      break;
+    }
+    if (!tokenizer.is_control(sampled.token)) {
+      assembler.push(tokenizer.token_bytes(sampled.token), result.text);
+      print_from(shown);
+    }
+  }
+  result.prefill_ms = ms_between(start, first);
+  result.decode_ms = ms_between(first, clock.now());
+  const std::size_t shown = result.text.size();
+  assembler.finish(result.text);
+  print_from(shown);
+  return result;
+}
+
+json::object to_json(const RunResult& result, std::size_t prompt_tokens,
+                     const text::Tokenizer& tokenizer) {
+  const auto logprob = [&](TokenId token, float value) {
+    // The bytes may be part of a character; JSON carries whole ones, the id tells the rest.
+    text::Utf8Assembler whole;
+    std::string spelled;
+    whole.push(tokenizer.token_bytes(token), spelled);
+    whole.finish(spelled);
+    return json::object{{"id", token.value}, {"token", spelled}, {"logprob", value}};
+  };
+  json::object out;
+  out["prompt_tokens"] = prompt_tokens;
+  json::array ids;
+  for (const TokenId token : result.tokens) ids.emplace_back(token.value);
+  out["tokens"] = std::move(ids);
+  out["text"] = result.text;
+  out["finish"] = result.stopped ? "stop" : "length";
+  out["prefill_ms"] = result.prefill_ms;
+  out["decode_ms"] = result.decode_ms;
+  out["tok_s"] = result.tokens_per_second();
+  if (!result.sampled.empty()) {
+    json::array steps;
+    for (const sampling::Sampled& sampled : result.sampled) {
+      json::object step = logprob(sampled.token, sampled.logprob);
+      json::array top;
+      for (const sampling::TokenLogprob& entry : sampled.top) {
+        top.push_back(logprob(entry.token, entry.logprob));
+      }
+      step["top"] = std::move(top);
+      steps.push_back(std::move(step));
+    }
+    out["logprobs"] = std::move(steps);
+  }
+  return out;
+}
+
+Status run(const RunFlags& flags) {
+  const std::optional<KvType> kv_type = parse_kv_type(flags.kv_type);
+  if (!kv_type) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("--kv-type {}: not a KV type; f16, bf16 and f32 are", flags.kv_type)};
+  }
+  PW_ASSIGN_OR_RETURN(const std::unique_ptr<gguf::File> file, gguf::File::open(flags.model));
+  PW_ASSIGN_OR_RETURN(const model::ModelSpec spec, model::spec_from_gguf(*file));
+  PW_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
+                      text::Tokenizer::from_gguf(*file));
+  if (tokenizer->vocab_size() != spec.vocab_size) {
+    return {ErrorCode::kMalformed,
+            fmt::format("{}: the tokenizer has {} tokens and the model {}", flags.model,
+                        tokenizer->vocab_size(), spec.vocab_size)};
+  }
+
+  std::vector<TokenId> tokens = tokenizer->encode(flags.prompt, /*parse_special=*/true);
+  if (tokenizer->add_bos() && tokenizer->bos()) tokens.insert(tokens.begin(), *tokenizer->bos());
+  if (tokens.empty()) {
+    return {ErrorCode::kInvalidArgument, "the prompt is empty: give some text with -p"};
+  }
+  const std::size_t prompt_tokens = tokens.size();
+  // The last token that is sampled needs no room of its own.
+  const uint64_t positions = prompt_tokens + std::max(flags.tokens, 1U) - 1;
+  if (positions > spec.context) {
+    return {
+        ErrorCode::kContextTooLong,
+        fmt::format("a prompt of {} tokens and {} new ones do not fit the model's context of {}",
+                    prompt_tokens, flags.tokens, spec.context)};
+  }
+
+  PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
+                      model::make_geometry(spec, flags.block_tokens, *kv_type, *kv_type));
+  model::CpuExecutorOptions options;
+  options.threads = flags.threads;
+  options.blocks.assign(geometry.groups.size(),
+                        static_cast<uint32_t>(geometry.blocks_for(positions)));
+  options.context_max = static_cast<uint32_t>(positions);
+  options.step_runs_max = 1;
+  options.progress = load_progress();
+  PW_ASSIGN_OR_RETURN(const std::unique_ptr<model::CpuExecutor> executor,
+                      model::CpuExecutor::create(*file, spec, geometry, options));
+  PW_ASSIGN_OR_RETURN(const RunResult result,
+                      generate(flags, *tokenizer, *executor, std::move(tokens)));
+  if (flags.json) {
+    std::puts(json::serialize(to_json(result, prompt_tokens, *tokenizer)).c_str());
+  } else {
+    std::putchar('\n');
+    std::fflush(stdout);
+    std::fprintf(stderr,
+                 "%zu prompt tokens in %.1f ms, %zu tokens at %.1f tok/s (%s, %u threads%s)\n",
+                 prompt_tokens, result.prefill_ms, result.tokens.size(), result.tokens_per_second(),
+                 std::string(executor->isa()).c_str(), executor->threads(),
+                 flags.recompute ? ", without a KV cache" : "");
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, int& exit_status) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* command = app.add_subcommand("run", "Complete one prompt and print the text");
+  command->add_option("model", flags->model, "A GGUF file")->required();
+  command
+      ->add_option("-p,--prompt", flags->prompt,
+                   "Text to continue, as it is: no chat template; control tokens are read")
+      ->required();
+  command->add_option("-n,--tokens", flags->tokens, "New tokens at most")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 1U << 30));
+  command->add_option("--temp", flags->sampling.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0F, 100.0F));
+  command->add_option("--top-k", flags->sampling.top_k, "Only the K likeliest; 0: off")
+      ->capture_default_str();
+  command->add_option("--top-p", flags->sampling.top_p, "Only the likeliest up to this share")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0F, 1.0F));
+  command->add_option("--min-p", flags->sampling.min_p, "Only those above this share of the best")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0F, 1.0F));
+  command->add_option("--seed", flags->sampling.seed, "Of the draws")->capture_default_str();
+  command
+      ->add_option("--logprobs", flags->sampling.logprobs,
+                   "With --json: log-probabilities of each token and of this many of the best")
+      ->check(CLI::Range(0, 100));
+  command->add_option("--threads", flags->threads, "Compute threads; 0: one a core")
+      ->capture_default_str();
+  command->add_option("--block-tokens", flags->block_tokens, "Positions of a KV block")
+      ->capture_default_str()
+      ->check(CLI::IsMember({16U, 32U, 64U, 128U}));
+  command->add_option("--kv-type", flags->kv_type, "Type of K and V in the cache")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f16", "bf16", "f32"}));
+  command->add_flag("--ignore-eos", flags->ignore_eos, "Go on behind an end-of-text token");
+  command->add_flag("--recompute", flags->recompute,
+                    "Without a KV cache: every token computes all before it again, the same bits");
+  command->add_flag("--json", flags->json, "One JSON object instead of text");
+  command->callback([flags, &exit_status] {
+    const Status status = run(*flags);
+    if (!status) {
+      std::fprintf(stderr, "pagewise run: %s\n", status.error().message.c_str());
+      exit_status = 1;
+    }
+  });
+}
+
+}  // namespace pagewise::cli
