@@ -46,6 +46,7 @@ class BlockPool {
   uint32_t holders(BlockId block) const { return holders_[block.value]; }
   bool findable(BlockId block) const { return findable_[block.value] != 0; }
   bool leased(BlockId block) const { return leased_[block.value] != 0; }
+  bool reused(BlockId block) const { return policy_.reused(block); }
   bool is_cached(BlockId block) const { return policy_.contains(block); }
 
   /// A free block, now held once. Requires: free() > 0; make room by clear_findable(victim()).

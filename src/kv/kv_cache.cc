@@ -49,7 +49,7 @@ struct Sequence {
   BlockTables tables;
   // The sequence's place in the index: `full` leading blocks are findable under `tail` and its
   // predecessors, each by this sequence's block or by a twin of it.
-  NodeRef tail;
+  NodeId tail;
   uint32_t full = 0;
   std::vector<Pending> pending;  // longest first
   std::optional<PromiseKey> promise;
@@ -120,19 +120,43 @@ struct KvCache::Impl final : LeaseBook::Listener {
     index.remove(node);
   }
 
-  /// The node and everything below it, which is unreachable without it. Usually the node is a leaf:
-  /// only a sequence that computed a twin of this node holds blocks below it without holding the
-  /// node's own.
-  void remove_subtree(NodeId node, RemoveReason reason) {
-    NodeId at = node;
-    while (true) {
-      while (!index.children(at).empty()) at = index.children(at).back();
-      const NodeId parent = index.parent(at);
-      const bool last = at == node;
-      remove_node(at, reason);
-      if (last) return;
-      at = parent;
+  /// Frees a cached block: a twin of it takes its place in the index, or its contents are given up.
+  void evict(uint32_t g, BlockId victim) {
+    const NodeId node = index.owner(g, victim);
+    if (hand_over(node)) return;
+    // Cached blocks go before those in front of them, and live ones behind a cached one imply a
+    // twin of it.
+    PW_CHECK(index.children(node).empty());
+    Namespaces::value_type& space = *space_of_root[index.root(node).value];
+    remove_node(node, RemoveReason::kEvicted);
+    forget_if_empty(space);
+  }
+
+  /// An open sequence that published through this node without holding its block has computed a
+  /// twin of it. Then nothing is lost: the twin becomes the findable one. False when there is none.
+  /// Cost: O(open sequences), and their depth in the rare case that the node has children.
+  bool hand_over(NodeId node) {
+    const bool is_leaf = index.children(node).empty();
+    const uint32_t i = index.depth(node) - 1;
+    for (const Sequence& sequence : sequences) {
+      if (!sequence.open || !enters_cache(sequence) || sequence.full <= i) continue;
+      NodeId at = sequence.tail;
+      while (!is_leaf && index.depth(at) > i + 1) at = index.parent(at);
+      if (at != node) continue;
+      for (uint32_t g = 0; g < groups(); ++g) {
+        BlockPool& pool = pools[g];
+        const BlockId old_block = index.block(node, g);
+        const bool reused = pool.reused(old_block);
+        pool.clear_findable(old_block);
+        node_blocks[g] = sequence.tables.at(g, i);
+        pool.set_findable(node_blocks[g]);
+        if (leases.leased(node)) pool.set_leased(node_blocks[g], true);
+        if (reused) pool.mark_reused(node_blocks[g]);
+      }
+      index.replace_blocks(node, node_blocks);
+      return true;
     }
+    return false;
   }
 
   /// A namespace without nodes and sequences is forgotten: salts may be many.
@@ -148,10 +172,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     if (pools[g].free() == 0) {
       const BlockId victim = pools[g].victim();
       PW_CHECK(victim.valid());
-      const NodeId node = index.owner(g, victim);
-      Namespaces::value_type& space = *space_of_root[index.root(node).value];
-      remove_subtree(node, RemoveReason::kEvicted);
-      forget_if_empty(space);
+      evict(g, victim);
     }
     const BlockId block = pools[g].take();
     orders.fresh.push_back({g, block});
@@ -246,7 +267,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
     return true;
   }
 
-  /// Another request reads this node. Held or touched first: with its old age it might be demoted at once.
+  /// Another request reads this node. Held or touched first: with its old age it might be demoted
+  /// at once.
   void mark_reused(NodeId node) {
     for (uint32_t g = 0; g < groups(); ++g) pools[g].mark_reused(index.block(node, g));
   }
@@ -272,7 +294,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       opened.space = &space;
       opened.epoch = space.second.epoch;
       opened.full = found.full;
-      opened.tail = index.ref(found.full > 0 ? path[found.full - 1] : space.second.root);
+      opened.tail = found.full > 0 ? path[found.full - 1] : space.second.root;
       counters.query_tokens += request.tokens.size();
       counters.hit_tokens += admitted.cached_tokens;
     }
@@ -388,7 +410,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       const uint32_t depth = pending.tokens / config.block_tokens;
       const uint32_t tail_tokens = pending.tokens % config.block_tokens;
       NodeId below;  // the node behind `parent` on this sequence's own path
-      NodeId parent = sequence.tail.node;
+      NodeId parent = sequence.tail;
       for (uint32_t i = sequence.full; i > depth; --i)
         below = std::exchange(parent, index.parent(parent));
       NodeId node = parent;
@@ -439,22 +461,16 @@ struct KvCache::Impl final : LeaseBook::Listener {
       drop_promises(sequence);
       return;
     }
-    if (!index.alive(sequence.tail)) {
-      // A twin that we counted on was evicted, and what we had behind it became private: index our
-      // own.
-      sequence.tail = index.ref(sequence.space->second.root);
-      sequence.full = 0;
-    }
     const uint32_t block_tokens = config.block_tokens;
     for (; sequence.full < computed.size() / block_tokens; ++sequence.full) {
       const NodeId node =
-          publish_block(sequence, sequence.tail.node, sequence.full,
+          publish_block(sequence, sequence.tail, sequence.full,
                         computed.subspan(std::size_t{sequence.full} * block_tokens, block_tokens));
-      sequence.tail = index.ref(node);
+      sequence.tail = node;
     }
     const std::span<const TokenId> rest =
         computed.subspan(std::size_t{sequence.full} * block_tokens);
-    if (!rest.empty()) publish_block(sequence, sequence.tail.node, sequence.full, rest);
+    if (!rest.empty()) publish_block(sequence, sequence.tail, sequence.full, rest);
     if (!sequence.pending.empty()) write_entries(sequence, computed);
   }
 
@@ -512,7 +528,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   void release(SeqId id) {
     Sequence& closed = sequence(id);
     drop_promises(closed);
-    NodeId at = enters_cache(closed) && index.alive(closed.tail) ? closed.tail.node : NodeId();
+    NodeId at = enters_cache(closed) && closed.full > 0 ? closed.tail : NodeId();
     bool above_twin = false;
     for (uint32_t i = closed.tables.size(); i-- > 0;) {
       if (at.valid() && i < closed.full) {
@@ -530,7 +546,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     Namespaces::value_type* space = closed.space;
     closed.tables.clear();
     closed.space = nullptr;
-    closed.tail = NodeRef();
+    closed.tail = NodeId();
     closed.full = closed.computed = 0;
     closed.open = false;
     ++closed.generation;
@@ -548,8 +564,11 @@ struct KvCache::Impl final : LeaseBook::Listener {
       Namespaces::value_type& space = *next++;  // forget_if_empty may erase it
       if (name && space.first != *name) continue;
       const NodeId root = space.second.root;
-      while (!index.children(root).empty())
-        remove_subtree(index.children(root).back(), RemoveReason::kCleared);
+      for (NodeId at = root; at != root || !index.children(root).empty();) {
+        while (!index.children(at).empty()) at = index.children(at).back();
+        const NodeId leaf = std::exchange(at, index.parent(at));
+        remove_node(leaf, RemoveReason::kCleared);
+      }
       ++space.second.epoch;
       forget_if_empty(space);
     }
@@ -572,6 +591,11 @@ struct KvCache::Impl final : LeaseBook::Listener {
       PW_CHECK(space.second.sequences == (found == open_in.end() ? 0 : found->second));
       PW_CHECK(space.second.sequences > 0 || !index.children(space.second.root).empty());
       PW_CHECK(space_of_root[space.second.root.value] == &space);
+    }
+    for (const Sequence& sequence : sequences) {
+      if (!sequence.open || !enters_cache(sequence)) continue;
+      PW_CHECK(index.used(sequence.tail) && index.depth(sequence.tail) == sequence.full);
+      PW_CHECK(index.root(sequence.tail) == sequence.space->second.root);
     }
     for (uint32_t g = 0; g < groups(); ++g) {
       const BlockPool& pool = pools[g];

@@ -148,6 +148,7 @@ void LeaseBook::drop(EntryId id) {
 
 void LeaseBook::on_remove(NodeId node, RemoveReason reason) {
   if (!leased(node)) return;
+  make_room_for_slots();  // an heir may be newer than the last entry
   const auto lose = [&](EntryId id) {
     drop(id);
     if (reason == RemoveReason::kEvicted) ++broken_;

@@ -46,7 +46,6 @@ void PrefixIndex::deallocate(NodeId id) {
   node.parent = node.root = NodeId();
   node.depth = node.fill = 0;
   node.used = false;
-  ++node.generation;
   unused_.push_back(id.value);
 }
 
@@ -94,10 +93,24 @@ PrefixIndex::Match PrefixIndex::walk(NodeId root, std::span<const TokenId> query
   }
 }
 
+void PrefixIndex::set_blocks(NodeId id, std::span<const BlockId> blocks) {
+  PW_CHECK(blocks.size() == groups_);
+  for (uint32_t g = 0; g < groups_; ++g) {
+    PW_CHECK(!owner(g, blocks[g]).valid());
+    owner_[g][blocks[g].value] = id;
+    blocks_[std::size_t{id.value} * groups_ + g] = blocks[g];
+  }
+}
+
+void PrefixIndex::replace_blocks(NodeId id, std::span<const BlockId> blocks) {
+  for (uint32_t g = 0; g < groups_; ++g) owner_[g][block(id, g).value] = NodeId();
+  set_blocks(id, blocks);
+}
+
 NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens,
                            std::span<const BlockId> blocks) {
   PW_CHECK(is_root(parent) || is_full(parent));
-  PW_CHECK(!new_tokens.empty() && new_tokens.size() <= block_tokens_ && blocks.size() == groups_);
+  PW_CHECK(!new_tokens.empty() && new_tokens.size() <= block_tokens_);
   const NodeId id = allocate();  // may move nodes_
   Node& node = nodes_[id.value];
   Node& above = nodes_[parent.value];
@@ -107,11 +120,7 @@ NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens,
   node.fill = static_cast<uint32_t>(new_tokens.size());
   std::copy(new_tokens.begin(), new_tokens.end(),
             tokens_.begin() + std::size_t{id.value} * block_tokens_);
-  for (uint32_t g = 0; g < groups_; ++g) {
-    PW_CHECK(!owner(g, blocks[g]).valid());
-    owner_[g][blocks[g].value] = id;
-    blocks_[std::size_t{id.value} * groups_ + g] = blocks[g];
-  }
+  set_blocks(id, blocks);
   above.children.insert(
       above.children.begin() + static_cast<std::ptrdiff_t>(place(above, new_tokens)), id);
   ++size_;

@@ -34,12 +34,6 @@ namespace pagewise::kv {
 
 using NodeId = StrongId<struct NodeTag, uint32_t>;
 
-/// A node that may meanwhile be gone: the id is reused, the generation is not.
-struct NodeRef {
-  NodeId node;
-  uint32_t generation = 0;
-};
-
 class PrefixIndex {
  public:
   /// `blocks[g]`: capacity of group g. At most the smallest of them nodes besides roots.
@@ -66,14 +60,12 @@ class PrefixIndex {
   NodeId insert(NodeId parent, std::span<const TokenId> tokens, std::span<const BlockId> blocks);
   /// The node's blocks now hold `tokens`. Requires: the node's tokens are a prefix of them.
   void extend(NodeId node, std::span<const TokenId> tokens);
-  /// Requires: not a root, no children. References to it become stale.
+  /// Other blocks hold the same tokens: they are the node's from now on. Requires: they belong to
+  /// no node.
+  void replace_blocks(NodeId node, std::span<const BlockId> blocks);
+  /// Requires: not a root, no children.
   void remove(NodeId node);
 
-  bool alive(NodeRef ref) const {
-    return ref.node.valid() && nodes_[ref.node.value].used &&
-           nodes_[ref.node.value].generation == ref.generation;
-  }
-  NodeRef ref(NodeId node) const { return {node, nodes_[node.value].generation}; }
   /// The null node for a root.
   NodeId parent(NodeId node) const { return nodes_[node.value].parent; }
   NodeId root(NodeId node) const { return nodes_[node.value].root; }
@@ -109,12 +101,12 @@ class PrefixIndex {
     NodeId parent, root;
     uint32_t depth = 0;
     uint32_t fill = 0;  // tokens
-    uint32_t generation = 0;
     bool used = false;
     std::vector<NodeId> children;  // sorted by tokens
   };
 
   NodeId allocate();
+  void set_blocks(NodeId node, std::span<const BlockId> blocks);
   void deallocate(NodeId node);
   /// Where `tokens` would be inserted among the parent's children.
   std::size_t place(const Node& parent, std::span<const TokenId> tokens) const;

@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cache against a naive model, over seeded random lives: one list of events, the real structure
+// and a model of maps and vectors side by side, compared after each event.
+//
+// The model keeps the bytes. Each position of each block holds a fingerprint of the whole prefix
+// that it stands for (namespace and every token up to it), written by the test as an executor
+// would: steps write, orders copy and zero. Whatever the cache hands out is checked against the
+// prefix that it claims to be.
+//
+// A failing seed is printed; PAGEWISE_SEED=n runs it alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/prng.h"
+#include "kv/kv_cache.h"
+
+namespace pagewise::kv {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+uint64_t current_seed = 0;
+void print_seed(int) {
+  std::fprintf(stderr, "stopped by a check: replay with PAGEWISE_SEED=%lu\n", current_seed);
+}
+
+uint64_t fingerprint(uint64_t previous, TokenId token) {
+  return mix64(previous ^ (static_cast<uint64_t>(token.value) + 1) * 0x9e3779b97f4a7c15ULL);
+}
+uint64_t first_fingerprint(const std::string& space) {
+  uint64_t value = 1;
+  for (char c : space) value = mix64(value ^ static_cast<unsigned char>(c));
+  return value;
+}
+
+uint32_t common(const Tokens& a, const Tokens& b) {
+  uint32_t n = 0;
+  while (n < a.size() && n < b.size() && a[n] == b[n]) ++n;
+  return n;
+}
+
+enum class Sabotage { kNone, kLoseCopies, kPublishBeforeStep };
+
+class Life {
+ public:
+  Life(uint64_t seed, Sabotage sabotage) : prng_(seed), sabotage_(sabotage) {
+    constexpr uint32_t kSizes[] = {1, 2, 2, 16, 16, 32, 256};
+    config_.block_tokens = kSizes[prng_.below(std::size(kSizes))];
+    const uint32_t blocks = 8 + static_cast<uint32_t>(prng_.below(chance(80) ? 40 : 505));
+    config_.groups.push_back({blocks, 0});
+    if (chance(30)) config_.groups.push_back({8 + static_cast<uint32_t>(prng_.below(blocks)), 0});
+    config_.shuffle_blocks = chance(30);
+    config_.shuffle_seed = seed;
+    config_.protected_share = std::vector<double>{0, 0.3, 0.8, 1}[prng_.below(4)];
+    config_.lease_5m_ns = 50;
+    config_.lease_1h_ns = 400;
+    config_.lease_share = std::vector<double>{0, 0.3, 0.5, 1}[prng_.below(4)];
+    config_.lease_share_namespace = chance(30) ? 0.6 : 1.0;
+    config_.cache_tokens_min =
+        chance(50) ? 1 + static_cast<uint32_t>(prng_.below(2 * config_.block_tokens)) : 0;
+    alphabet_ = 1 + static_cast<uint32_t>(prng_.below(4));
+    spaces_ = 1 + static_cast<uint32_t>(prng_.below(3));
+    patient_ = chance(70);
+    length_max_ = 1 + prng_.below(std::min<uint64_t>(6 * config_.block_tokens + 4, 700));
+    // Swarm: a life may lack some kinds of event altogether.
+    for (uint32_t& weight : weights_)
+      weight = chance(25) ? 0 : 1 + static_cast<uint32_t>(prng_.below(10));
+    weights_[kAdmit] = std::max(weights_[kAdmit], 3u);
+    weights_[kClear] = chance(70) ? 0 : 1;
+
+    auto created = KvCache::create(config_);
+    cache_ = std::move(created).value();
+    for (const CacheGroup& group : config_.groups) {
+      memory_.emplace_back(std::size_t{group.blocks} * config_.block_tokens, 0);
+    }
+  }
+
+  /// Empty when all is well; else what went wrong.
+  std::string run(uint32_t events) {
+    for (uint32_t i = 0; i < events && failure_.empty(); ++i) {
+      event();
+      check_counts();
+    }
+    while (!open_.empty() && failure_.empty()) {
+      release(0);
+      check_counts();
+    }
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      if (cache_->counts(g).live != 0) fail("blocks stay live after every sequence was released");
+    }
+    cache_->clear();
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      if (cache_->counts(g).free != cache_->counts(g).pool) fail("a cleared cache is not free");
+    }
+    return failure_;
+  }
+
+  uint64_t hits = 0, evictions = 0, reads = 0, broken = 0, copies = 0, twins = 0;
+
+ private:
+  enum Event { kAdmit, kStep, kReserve, kFork, kRelease, kTime, kClear, kEvents };
+
+  struct Pending {
+    uint32_t tokens;
+    LeaseClass lease;
+    TimeNs expires;
+  };
+  struct Open {
+    SeqId id;
+    std::string space;
+    bool use_cache = true;
+    uint64_t epoch = 0;
+    Tokens tokens;  // prompt, then generated
+    uint32_t computed = 0;
+    uint32_t published = 0;  // of these, by its own publish
+    std::vector<Pending> pending;
+  };
+  struct Entry {
+    LeaseClass lease;
+    TimeNs expires;
+  };
+  using Entries = std::map<std::pair<std::string, Tokens>, Entry>;
+
+  bool chance(uint32_t percent) { return prng_.below(100) < percent; }
+  void fail(const std::string& what) {
+    if (failure_.empty()) failure_ = what;
+  }
+
+  void event() {
+    uint32_t sum = 0;
+    for (uint32_t weight : weights_) sum += weight;
+    uint64_t drawn = prng_.below(sum);
+    uint32_t kind = 0;
+    while (drawn >= weights_[kind]) drawn -= weights_[kind++];
+    if (kind == kAdmit || (open_.empty() && kind != kTime && kind != kClear)) return admit();
+    const std::size_t which = open_.empty() ? 0 : prng_.below(open_.size());
+    switch (kind) {
+      case kStep:
+        return step(which);
+      case kReserve:
+        return reserve(which);
+      case kFork:
+        return fork(which);
+      case kRelease:
+        return release(which);
+      case kTime:
+        return pass_time();
+      default:
+        return clear();
+    }
+  }
+
+  std::string draw_space() { return std::string(1, static_cast<char>('a' + prng_.below(spaces_))); }
+
+  Tokens draw_tokens() {
+    Tokens tokens;
+    if (!history_.empty() && chance(60)) {
+      const Tokens& old = history_[prng_.below(history_.size())].second;
+      tokens.assign(old.begin(),
+                    old.begin() + static_cast<std::ptrdiff_t>(prng_.below(old.size() + 1)));
+    }
+    const uint64_t more = prng_.below(1 + (chance(50) ? length_max_ : 4));
+    for (uint64_t i = 0; i < more || tokens.empty(); ++i) tokens.push_back(draw_token());
+    return tokens;
+  }
+  TokenId draw_token() { return TokenId(static_cast<int32_t>(prng_.below(alphabet_))); }
+
+  // What a cache that never forgets would find.
+  uint32_t longest_published(const std::string& space, const Tokens& tokens) const {
+    uint32_t longest = 0;
+    for (const auto& [where, known] : history_) {
+      if (where == space) longest = std::max(longest, common(known, tokens));
+    }
+    return longest;
+  }
+
+  uint32_t blocks_for(uint64_t tokens) const {
+    return static_cast<uint32_t>((tokens + config_.block_tokens - 1) / config_.block_tokens);
+  }
+
+  void perform(const Orders& orders) {
+    const uint32_t size = config_.block_tokens;
+    for (const FreshBlock& fresh : orders.fresh) {
+      for (const Open& open : open_) {
+        for (BlockId block : cache_->table(open.id, fresh.group)) {
+          if (block == fresh.block && open.id != acting_)
+            fail("a block that a sequence holds was handed out");
+        }
+      }
+      std::fill_n(memory_[fresh.group].begin() + std::size_t{fresh.block.value} * size, size, 0);
+    }
+    for (const CopyOrder& copy : orders.copies) {
+      ++copies;
+      if (sabotage_ == Sabotage::kLoseCopies) continue;
+      if (copy.positions == 0 || copy.positions >= size) fail("a copy of none or all of a block");
+      std::copy_n(memory_[copy.group].begin() + std::size_t{copy.from.value} * size, copy.positions,
+                  memory_[copy.group].begin() + std::size_t{copy.to.value} * size);
+    }
+  }
+
+  // Every computed position of the sequence holds what it stands for.
+  void check_memory(const Open& open) {
+    uint64_t expected = first_fingerprint(open.space);
+    for (uint32_t p = 0; p < open.computed; ++p) {
+      expected = fingerprint(expected, open.tokens[p]);
+      for (uint32_t g = 0; g < cache_->groups(); ++g) {
+        if (cell(open, g, p) != expected) return fail("a position holds another prefix's K and V");
+      }
+    }
+  }
+  uint64_t& cell(const Open& open, uint32_t g, uint32_t p) {
+    const BlockId block = cache_->table(open.id, g)[p / config_.block_tokens];
+    return memory_[g][std::size_t{block.value} * config_.block_tokens + p % config_.block_tokens];
+  }
+
+  void admit() {
+    Open open;
+    open.space = draw_space();
+    open.tokens = draw_tokens();
+    open.use_cache = !chance(10);
+    open.epoch = epochs_[open.space];
+    const uint32_t n = static_cast<uint32_t>(open.tokens.size());
+
+    std::vector<CachePosition> positions;
+    std::vector<CacheMarker> markers;
+    if (chance(60)) {
+      uint32_t at = 0;
+      while (at < n && positions.size() < 60) {
+        at += 1 + static_cast<uint32_t>(prng_.below(1 + n / 8));
+        if (at <= n) positions.push_back({at});
+      }
+      std::set<uint32_t> marked;
+      for (uint64_t i = 0; i < 1 + prng_.below(4) && !positions.empty(); ++i) {
+        marked.insert(static_cast<uint32_t>(prng_.below(positions.size())));
+      }
+      for (uint32_t position : marked) {
+        markers.push_back({position, chance(40) ? LeaseClass::k1h : LeaseClass::k5m});
+      }
+    }
+    AdmitRequest request;
+    request.tokens = open.tokens;
+    request.cache_namespace = open.space;
+    request.use_cache = open.use_cache;
+    request.positions = positions;
+    request.markers = markers;
+    request.cover_tokens = chance(50) ? static_cast<uint32_t>(prng_.below(n + 1)) : 0;
+    request.start = now_ - static_cast<TimeNs>(prng_.below(20));
+
+    const std::vector<BlockCounts> before = counts();
+    const CacheCounters counters = cache_->counters();
+    const AdmitEstimate estimate = cache_->estimate(request);
+    Orders orders;
+    Result<Admitted> admitted = cache_->admit(request, orders);
+    if (admitted.has_value() != estimate.fits_now) fail("the estimate and the admission disagree");
+    if (!admitted) {
+      if (admitted.error().code != ErrorCode::kPoolExhausted) fail("refused with another code");
+      if (counts() != before || !orders.fresh.empty()) fail("a refused admission left traces");
+      if (open_.empty() && estimate.fits_ever)
+        fail("a request that fits the pool was refused by an idle cache");
+      return;
+    }
+    open.id = admitted->seq;
+    open.computed = admitted->cached_tokens;
+    acting_ = open.id;
+    perform(orders);
+    if (open.computed != estimate.cached_tokens) fail("the estimate's hit is not the admission's");
+    if (open.computed >= n) fail("no token is left to compute");
+    const uint32_t known =
+        open.use_cache ? std::min(n - 1, longest_published(open.space, open.tokens)) : 0;
+    if (open.computed > known) fail("a hit on what nobody published");
+    // With free blocks for the rest nothing is in a hit's way; without, its partial block may be
+    // the missing memory.
+    const uint32_t rest =
+        blocks_for(std::max(known, request.cover_tokens)) - known / config_.block_tokens;
+    const bool has_room = std::all_of(before.begin(), before.end(),
+                                      [&](const BlockCounts& group) { return group.free >= rest; });
+    if (open.computed < known && cache_->counters().evictions == 0 && has_room) {
+      fail("a hit of " + std::to_string(open.computed) + " of " + std::to_string(known) +
+           " known tokens, block size " + std::to_string(config_.block_tokens) +
+           ", though nothing was evicted");
+    }
+    uint32_t running = 0;  // whole blocks that open sequences have published cannot be lost
+    for (const Open& other : open_) {
+      if (!open.use_cache || !other.use_cache || other.space != open.space ||
+          other.epoch != open.epoch)
+        continue;
+      running =
+          std::max(running, std::min({n - 1, common(other.tokens, open.tokens), other.published}));
+    }
+    if (open.computed < running / config_.block_tokens * config_.block_tokens)
+      fail("a running prefix was not found");
+    if (cache_->tokens_covered(open.id) < std::max(request.cover_tokens, open.computed))
+      fail("tables too short");
+    check_memory(open);
+    check_usage(open, request, admitted->usage, counters);
+    hits += open.computed;
+    reads += admitted->usage.read_tokens;
+    open_.push_back(std::move(open));
+  }
+
+  // The bill, predicted from the model's own entries and B4's words.
+  void check_usage(Open& open, const AdmitRequest& request, const CacheUsage& usage,
+                   const CacheCounters& before) {
+    const uint32_t n = static_cast<uint32_t>(open.tokens.size());
+    if (usage.read_tokens + usage.created_5m_tokens + usage.created_1h_tokens +
+            usage.input_tokens !=
+        n) {
+      return fail("usage does not add up to the prompt");
+    }
+    // The admission's own blocks may have broken an entry: its bill cannot be predicted then.
+    if (forget_if_broken()) return;
+    if (!open.use_cache) {
+      if (usage.input_tokens != n) fail("usage of a request that skips the cache");
+      return;
+    }
+    const uint32_t minimum =
+        config_.cache_tokens_min == 0 ? config_.block_tokens : config_.cache_tokens_min;
+    const auto prefix = [&](uint32_t length) {
+      return std::make_pair(open.space, Tokens(open.tokens.begin(), open.tokens.begin() + length));
+    };
+    const auto visible = [&](uint32_t length) {
+      const bool in_memory = length <= open.computed || (length == n && open.computed == n - 1);
+      return in_memory && entries_.contains(prefix(length));
+    };
+    uint32_t a = 0;
+    std::optional<LeaseClass> reader;
+    for (const CacheMarker& marker : request.markers) {
+      for (uint32_t back = 0; back < 20 && back <= marker.position; ++back) {
+        const uint32_t length = request.positions[marker.position - back].tokens;
+        if (!visible(length)) continue;
+        if (length > a) reader.reset();
+        if (length >= a) reader = std::max(reader.value_or(LeaseClass::k5m), marker.lease);
+        a = std::max(a, length);
+        break;
+      }
+    }
+    if (reader) refresh(prefix(a), *reader, request.start);
+    // Refusals hit the longest new creations first.
+    uint64_t refused = cache_->counters().leases_refused - before.leases_refused;
+    uint32_t b = a, c = a;
+    std::vector<CacheMarker> counting;
+    for (std::size_t i = request.markers.size(); i-- > 0;) {
+      const uint32_t length = request.positions[request.markers[i].position].tokens;
+      if (length < minimum) continue;
+      if (visible(length)) {
+        refresh(prefix(length), request.markers[i].lease, request.start);
+      } else if (length > a && refused > 0) {
+        --refused;
+        continue;
+      } else {
+        open.pending.push_back(
+            {length, request.markers[i].lease, request.start + lease_ns(request.markers[i].lease)});
+      }
+      counting.insert(counting.begin(), request.markers[i]);
+    }
+    if (refused != 0) fail("more leases refused than asked for");
+    for (const CacheMarker& marker : counting) {
+      const uint32_t length = request.positions[marker.position].tokens;
+      if (length > a && marker.lease == LeaseClass::k1h) b = length;
+      c = length;
+    }
+    const CacheUsage expected{a, c > b ? c - b : 0, b - a, n - std::max({a, b, c})};
+    if (!(usage == expected)) {
+      fail("usage read " + std::to_string(usage.read_tokens) + " 5m " +
+           std::to_string(usage.created_5m_tokens) + " 1h " +
+           std::to_string(usage.created_1h_tokens) + ", expected " + std::to_string(a) + " " +
+           std::to_string(expected.created_5m_tokens) + " " +
+           std::to_string(expected.created_1h_tokens));
+    }
+  }
+  // After a break the model and the cache start over together, so that both know the same entries
+  // again.
+  bool forget_if_broken() {
+    if (cache_->counters().leases_broken == broken_seen_) return false;
+    broken += cache_->counters().leases_broken - broken_seen_;
+    broken_seen_ = cache_->counters().leases_broken;
+    clear_all();
+    return true;
+  }
+
+  TimeNs lease_ns(LeaseClass lease) const {
+    return lease == LeaseClass::k1h ? config_.lease_1h_ns : config_.lease_5m_ns;
+  }
+  void refresh(const std::pair<std::string, Tokens>& key, LeaseClass lease, TimeNs start) {
+    Entry& entry = entries_.at(key);
+    entry.lease = std::max(entry.lease, lease);
+    entry.expires = std::max(entry.expires, start + lease_ns(lease));
+  }
+
+  void step(std::size_t which) {
+    Open& open = open_[which];
+    acting_ = open.id;
+    const uint32_t left = static_cast<uint32_t>(open.tokens.size()) - open.computed;
+    uint32_t more = left == 0 ? 1 : 1 + static_cast<uint32_t>(prng_.below(left));
+    if (left == 0) {  // a generated token
+      open.tokens.push_back(draw_token());
+    }
+    const uint32_t end = open.computed + more;
+    if (!ensure(open, end)) return patient_ ? release(which) : void();
+    if (sabotage_ == Sabotage::kPublishBeforeStep) {
+      publish(open, end);
+      admit();
+      return;
+    }
+    uint64_t value = first_fingerprint(open.space);
+    for (uint32_t p = 0; p < end; ++p) {
+      value = fingerprint(value, open.tokens[p]);
+      if (p < open.computed) continue;
+      for (uint32_t g = 0; g < cache_->groups(); ++g) cell(open, g, p) = value;
+    }
+    publish(open, end);
+  }
+
+  void publish(Open& open, uint32_t end) {
+    open.computed = open.published = end;
+    const Tokens computed(open.tokens.begin(), open.tokens.begin() + end);
+    cache_->publish(open.id, computed);
+    if (!open.use_cache || open.epoch != epochs_[open.space]) return;
+    history_.emplace_back(open.space, computed);
+    if (forget_if_broken()) return;
+    while (!open.pending.empty() && open.pending.back().tokens <= end) {
+      const Pending pending = open.pending.back();
+      open.pending.pop_back();
+      if (pending.expires <= now_) continue;
+      const auto key =
+          std::make_pair(open.space, Tokens(computed.begin(), computed.begin() + pending.tokens));
+      const auto [entry, fresh] = entries_.try_emplace(key, Entry{pending.lease, pending.expires});
+      if (fresh) continue;
+      entry->second.lease = std::max(entry->second.lease, pending.lease);
+      entry->second.expires = std::max(entry->second.expires, pending.expires);
+    }
+  }
+
+  bool ensure(Open& open, uint32_t tokens) {
+    std::vector<uint32_t> needed(cache_->groups());
+    const uint32_t have = cache_->tokens_covered(open.id) / config_.block_tokens;
+    const bool writes_partial = tokens > open.computed && open.computed % config_.block_tokens != 0;
+    bool fits = true;
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      uint32_t holders = 0;
+      if (writes_partial) {
+        const BlockId tail = cache_->table(open.id, g)[open.computed / config_.block_tokens];
+        for (const Open& other : open_) {
+          for (BlockId block : cache_->table(other.id, g)) holders += block == tail;
+        }
+      }
+      needed[g] = (blocks_for(tokens) > have ? blocks_for(tokens) - have : 0) + (holders > 1);
+      fits = fits && needed[g] <= cache_->counts(g).available();
+    }
+    const std::vector<BlockCounts> before = counts();
+    Orders orders;
+    const Status status = cache_->ensure(open.id, tokens, orders);
+    if (status.has_value() != fits) fail("ensure succeeded or failed against the count of blocks");
+    if (!status) {
+      if (counts() != before || !orders.fresh.empty()) fail("a failed ensure left traces");
+      return false;
+    }
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      const auto taken = std::count_if(orders.fresh.begin(), orders.fresh.end(),
+                                       [&](const FreshBlock& fresh) { return fresh.group == g; });
+      if (static_cast<uint32_t>(taken) != needed[g])
+        fail("ensure took another number of blocks than needed");
+    }
+    perform(orders);
+    if (cache_->tokens_covered(open.id) < tokens) fail("ensure covers too little");
+    forget_if_broken();
+    return true;
+  }
+
+  void reserve(std::size_t which) {
+    acting_ = open_[which].id;
+    ensure(open_[which], open_[which].computed +
+                             static_cast<uint32_t>(prng_.below(2 * config_.block_tokens + 2)));
+  }
+
+  void fork(std::size_t which) {
+    if (open_.size() > 40) return;
+    Open copy = open_[which];
+    copy.pending.clear();
+    copy.id = cache_->fork(open_[which].id);
+    copy.tokens.resize(copy.computed);
+    if (copy.tokens.empty()) copy.tokens.push_back(draw_token());
+    check_memory(copy);
+    open_.push_back(std::move(copy));
+  }
+
+  void release(std::size_t which) {
+    check_memory(open_[which]);
+    cache_->release(open_[which].id);
+    open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(which));
+  }
+
+  void pass_time() {
+    now_ += static_cast<TimeNs>(prng_.below(60));
+    cache_->set_time(now_);
+    std::erase_if(entries_, [&](const auto& item) { return item.second.expires <= now_; });
+    if (cache_->entries() != entries_.size()) fail("another number of entries than the model's");
+  }
+
+  void clear() {
+    if (chance(30)) return clear_all();
+    const std::string space = draw_space();
+    cache_->clear(space);
+    forget(space);
+  }
+  void clear_all() {
+    cache_->clear();
+    for (uint32_t i = 0; i < spaces_; ++i) forget(std::string(1, static_cast<char>('a' + i)));
+  }
+  void forget(const std::string& space) {
+    ++epochs_[space];
+    std::erase_if(history_, [&](const auto& item) { return item.first == space; });
+    std::erase_if(entries_, [&](const auto& item) { return item.first.first == space; });
+  }
+
+  std::vector<BlockCounts> counts() const {
+    std::vector<BlockCounts> all;
+    for (uint32_t g = 0; g < cache_->groups(); ++g) all.push_back(cache_->counts(g));
+    return all;
+  }
+
+  void check_counts() {
+    cache_->check_invariants();
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      const BlockCounts now = cache_->counts(g);
+      if (now.live + now.cached + now.free != now.pool)
+        fail("live + cached + free is not the pool");
+      std::set<BlockId> held;
+      for (const Open& open : open_) {
+        for (BlockId block : cache_->table(open.id, g)) held.insert(block);
+      }
+      if (now.live != held.size()) fail("live is not the number of held blocks");
+      if (now.leased > config_.lease_share * now.pool) fail("leases exceed their share");
+    }
+    evictions = cache_->counters().evictions;
+    twins = cache_->counters().twins;
+  }
+
+  Prng prng_;
+  const Sabotage sabotage_;
+  CacheConfig config_;
+  uint32_t alphabet_ = 2, spaces_ = 1;
+  uint64_t length_max_ = 8;
+  bool patient_ = true;  // a full pool makes somebody leave
+  uint32_t weights_[kEvents] = {};
+  std::unique_ptr<KvCache> cache_;
+  std::vector<std::vector<uint64_t>> memory_;  // [group][block * block_tokens + offset]
+  std::vector<Open> open_;
+  std::vector<std::pair<std::string, Tokens>>
+      history_;  // everything published since the last clear
+  std::map<std::string, uint64_t> epochs_;
+  Entries entries_;
+  uint64_t broken_seen_ = 0;
+  TimeNs now_ = 1000;
+  SeqId acting_;
+  std::string failure_;
+};
+
+uint64_t first_seed() {
+  const char* given = std::getenv("PAGEWISE_SEED");
+  return given ? std::strtoull(given, nullptr, 10) : 1;
+}
+uint64_t runs(uint64_t usual) { return std::getenv("PAGEWISE_SEED") ? 1 : usual; }
+
+TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
+  std::signal(SIGABRT, print_seed);
+  const uint64_t first = first_seed(), count = runs(4000);
+  std::printf("seeds %lu to %lu\n", first, first + count - 1);
+  uint64_t hits = 0, evictions = 0, reads = 0, broken = 0, copies = 0, twins = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    current_seed = seed;
+    Life life(seed, Sabotage::kNone);
+    const std::string failure = life.run(300);
+    ASSERT_EQ(failure, "") << "replay with PAGEWISE_SEED=" << seed;
+    hits += life.hits, evictions += life.evictions, reads += life.reads, broken += life.broken;
+    copies += life.copies, twins += life.twins;
+  }
+  std::printf(
+      "hit tokens %lu, read tokens %lu, evictions %lu, broken leases %lu, copies %lu, twins %lu\n",
+      hits, reads, evictions, broken, copies, twins);
+  if (count == 1) return;
+  // The lives visit what they are for.
+  EXPECT_GT(hits, 0u);
+  EXPECT_GT(reads, 0u);
+  EXPECT_GT(evictions, 0u);
+  EXPECT_GT(broken, 0u);
+  EXPECT_GT(copies, 0u);
+  EXPECT_GT(twins, 0u);
+}
+
+/// The canary: a harness that does not notice a lost copy proves nothing.
+TEST(KvCacheProperty, NoticesALostCopy) {
+  uint64_t caught = 0;
+  for (current_seed = 1; current_seed <= 200; ++current_seed) {
+    caught += !Life(current_seed, Sabotage::kLoseCopies).run(80).empty();
+  }
+  EXPECT_GT(caught, 20u);
+}
+
+TEST(KvCacheProperty, NoticesC02BlocksThatArePublishedBeforeTheyAreComputed) {
+  uint64_t caught = 0;
+  for (current_seed = 1; current_seed <= 200; ++current_seed) {
+    caught += !Life(current_seed, Sabotage::kPublishBeforeStep).run(80).empty();
+  }
+  EXPECT_GT(caught, 20u);
+}
+
+}  // namespace
+}  // namespace pagewise::kv
