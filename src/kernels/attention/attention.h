@@ -50,6 +50,8 @@ struct AttentionLimits {
   uint32_t threads = 1;
 };
 
+struct AttentionPlanImpl;  // attention/plan.h
+
 /// Tasks of one step for one group of layers, and the scratch memory to run them.
 /// Thread: build() from one thread, then attention() from all threads of a region.
 /// Memory: all of it in the constructor (scratch_bytes() tells how much).
@@ -68,10 +70,10 @@ class AttentionPlan {
   AttentionPlan(AttentionPlan&&) noexcept;
   AttentionPlan& operator=(AttentionPlan&&) noexcept;
 
+  AttentionPlanImpl& impl() { return *impl_; }  // for kernels
+
  private:
-  struct Impl;
-  friend struct AttentionAccess;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<AttentionPlanImpl> impl_;
 };
 
 /// Computes out[row] for every row of the planned runs. q: [rows][heads * key_dim] after RoPE, out:
