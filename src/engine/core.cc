@@ -472,7 +472,13 @@ void Core::plan_runs() {
   uint32_t budget = step_tokens_;
   std::size_t decodes = 0;
   for (const Sequence* sequence : running_) decodes += sequence->decoding() ? 1 : 0;
-  const std::size_t fit = std::min<std::size_t>({decodes, budget, step_runs_});
+  // Prompts get what the decodes leave; of a step that decodes alone could fill, a quarter, so that
+  // prompts are not shut out for as long as answers last. A step of one row alternates.
+  std::size_t rows = std::min(budget, step_runs_);
+  if (decodes >= rows && decodes < running_.size()) {
+    rows -= rows >= 2 ? std::max<std::size_t>(1, rows / 4) : counters_.steps % 2;
+  }
+  const std::size_t fit = std::min(decodes, rows);
   // All decodes, or as many as fit, taking turns.
   std::size_t skip = fit < decodes ? decode_turn_ % decodes : 0;
   for (std::size_t round = 0; round < 2 && runs_.size() < fit; ++round) {

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine on its thread: many callers, cancellations at any moment, a full queue, shutting down.
+// Run under tsan as well.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "base/prng.h"
+#include "engine/fake_executor.h"
+#include "engine/fake_tokenizer.h"
+
+namespace pagewise::engine {
+namespace {
+
+/// A sink whose end another thread can wait for.
+class WaitingSink final : public RequestSink {
+ public:
+  void on_admitted(const Admission&) override {}
+  void on_delta(Delta&& delta) override {
+    std::unique_lock lock(mutex_);
+    for (const TokenOutput& output : delta.tokens) tokens_.push_back(output.sampled.token);
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return tokens_.size() < hold_at_; });
+  }
+  void on_finished(const Finished& finished) override {
+    std::lock_guard lock(mutex_);
+    EXPECT_FALSE(finished_.has_value());
+    finished_ = finished;
+    changed_.notify_all();
+  }
+
+  Finished wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return finished_.has_value(); });
+    return *finished_;
+  }
+  void wait_for_tokens(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return tokens_.size() >= count || finished_.has_value(); });
+  }
+  std::vector<TokenId> tokens() {
+    std::lock_guard lock(mutex_);
+    return tokens_;
+  }
+  /// The engine thread stands still in this request's output from its n-th token on.
+  void hold_at(std::size_t tokens) {
+    std::lock_guard lock(mutex_);
+    hold_at_ = tokens;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<TokenId> tokens_;
+  std::optional<Finished> finished_;
+  std::size_t hold_at_ = std::numeric_limits<std::size_t>::max();
+};
+
+Request request_of(uint64_t seed, std::size_t prompt_tokens, uint64_t max_tokens) {
+  Prng prng(seed);
+  Request request;
+  for (std::size_t i = 0; i < prompt_tokens; ++i) {
+    request.prompt.push_back(TokenId(static_cast<int32_t>(10 + prng.below(54))));
+  }
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 1;
+  request.sampling.seed = seed;
+  request.ignore_eos = true;
+  return request;
+}
+
+struct Machine {
+  explicit Machine(Options options = {}, uint32_t blocks = 64)
+      : executor({.blocks = blocks}), engine(executor, tokenizer, clock, options) {}
+  FakeExecutor executor;
+  FakeTokenizer tokenizer{64};
+  SystemClock clock;
+  Engine engine;
+};
+
+TEST(Engine, AnswersCallersOnManyThreadsAsIfEachWereAlone) {
+  std::vector<std::vector<TokenId>> expected(24);
+  {
+    Options options;
+    options.prefix_cache = false;
+    Machine machine(options);
+    for (uint64_t i = 0; i < expected.size(); ++i) {
+      auto sink = std::make_shared<WaitingSink>();
+      ASSERT_TRUE(machine.engine.submit(request_of(i, 20 + i * 7, 30), sink).has_value());
+      ASSERT_TRUE(sink->wait().status.has_value());
+      expected[i] = sink->tokens();
+    }
+  }
+  Machine machine;
+  std::vector<std::thread> callers;
+  std::atomic<bool> looking = true;
+  std::thread onlooker([&] {
+    while (looking) {
+      const Stats stats = machine.engine.stats();
+      EXPECT_EQ(stats.blocks_live + stats.blocks_cached + stats.blocks_free, stats.blocks_pool);
+      std::this_thread::yield();
+    }
+  });
+  for (uint64_t t = 0; t < 4; ++t) {
+    callers.emplace_back([&, t] {
+      Prng prng(t);
+      for (int round = 0; round < 12; ++round) {
+        const uint64_t which = prng.below(expected.size());
+        auto sink = std::make_shared<WaitingSink>();
+        const auto id = machine.engine.submit(request_of(which, 20 + which * 7, 30), sink);
+        ASSERT_TRUE(id.has_value());
+        const bool cancel = prng.below(3) == 0;
+        if (cancel) {
+          sink->wait_for_tokens(prng.below(10));
+          machine.engine.cancel(*id);
+        }
+        const Finished finished = sink->wait();
+        const std::vector<TokenId> tokens = sink->tokens();
+        if (finished.status) {
+          EXPECT_EQ(tokens, expected[which]);
+        } else {
+          EXPECT_TRUE(cancel);
+          EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected[which].begin()));
+        }
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  looking = false;
+  onlooker.join();
+  const Stats stats = machine.engine.stats();
+  EXPECT_EQ(stats.requests_running + stats.requests_waiting, 0U);
+  EXPECT_EQ(stats.blocks_live, 0U);
+  EXPECT_TRUE(machine.executor.violations().empty());
+}
+
+TEST(Engine, RefusesWhenTheQueueIsFull) {
+  Options options;
+  options.seqs_max = 1;
+  options.queue_max = 2;
+  Machine machine(options);
+  auto running = std::make_shared<WaitingSink>();
+  running->hold_at(2);  // a step has passed by then, so its slot is known to be taken
+  ASSERT_TRUE(machine.engine.submit(request_of(1, 10, 500), running).has_value());
+  running->wait_for_tokens(2);
+  std::vector<std::shared_ptr<WaitingSink>> waiting;
+  for (int i = 0; i < 2; ++i) {
+    waiting.push_back(std::make_shared<WaitingSink>());
+    ASSERT_TRUE(machine.engine.submit(request_of(2, 10, 5), waiting.back()).has_value());
+  }
+  const auto refused = machine.engine.submit(request_of(2, 10, 5), std::make_shared<WaitingSink>());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
+  EXPECT_EQ(machine.engine.stats().requests_waiting, 2U);
+  EXPECT_EQ(machine.engine.stats().requests_running, 1U);
+  running->hold_at(std::numeric_limits<std::size_t>::max());
+  EXPECT_TRUE(running->wait().status.has_value());
+  for (const auto& sink : waiting) EXPECT_TRUE(sink->wait().status.has_value());
+}
+
+TEST(Engine, RefusalsThatNeedNoWaitingComeBackAtOnce) {
+  Options options;
+  options.context_max = 100;
+  Machine machine(options);
+  EXPECT_EQ(machine.engine.options().context_max, 100U);
+  const auto sink = std::make_shared<WaitingSink>();
+  EXPECT_EQ(machine.engine.submit(request_of(1, 100, 1), sink).error().code,
+            ErrorCode::kContextTooLong);
+  EXPECT_EQ(machine.engine.submit(Request{}, sink).error().code, ErrorCode::kInvalidArgument);
+  machine.engine.cancel(RequestId(77));  // unknown: ignored
+}
+
+TEST(Engine, ShuttingDownTellsEveryRequest) {
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
+  {
+    Options options;
+    options.seqs_max = 2;
+    Machine machine(options, 4096);
+    for (uint64_t i = 0; i < 6; ++i) {
+      sinks.push_back(std::make_shared<WaitingSink>());
+      ASSERT_TRUE(machine.engine.submit(request_of(i, 100, 60'000), sinks.back()).has_value());
+    }
+    sinks[0]->wait_for_tokens(3);
+  }
+  for (const auto& sink : sinks) EXPECT_EQ(sink->wait().status.code(), ErrorCode::kCancelled);
+}
+
+TEST(Engine, AConfigurationThatCannotServeRefusesWithItsReason) {
+  FakeExecutor executor({.block_tokens = 1, .blocks = 1});
+  const FakeTokenizer tokenizer(64);
+  const SystemClock clock;
+  Engine engine(executor, tokenizer, clock, Options{});
+  const auto result = engine.submit(request_of(1, 1, 1), std::make_shared<WaitingSink>());
+  ASSERT_FALSE(result.has_value());
+  EXPECT_NE(result.error().message.find("KV memory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pagewise::engine

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole engine under random load, deterministic to the last bit.
+//
+// A seed makes a machine (pool, block size, limits), a crowd of requests (shared prefixes, several
+// choices, stop strings, markers, namespaces, every kind of sampling) and a course of events
+// (arrivals, cancellations, failing steps, time). After every step all invariants are proved; at
+// the end every request has ended, nothing is live, and every answer equals that of the same
+// request alone on an engine without a cache.
+//
+//   PAGEWISE_SIM_SEED=n    replays one seed
+//   PAGEWISE_SIM_COUNT=n   runs n seeds instead of the default
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "engine/test_support.h"
+
+namespace pagewise::engine {
+namespace {
+
+struct Scenario {
+  FakeExecutorOptions executor;
+  Options options;
+  std::vector<Request> requests;
+  double cancel_share = 0;
+  double failure_share = 0;   // of steps
+  uint32_t arrivals_max = 4;  // a step
+};
+
+uint32_t pick(Prng& prng, std::initializer_list<uint32_t> values) {
+  return *(values.begin() + prng.below(values.size()));
+}
+
+Scenario make_scenario(Prng& prng) {
+  Scenario scenario;
+  scenario.executor.block_tokens = pick(prng, {1, 2, 3, 4, 7, 8, 16, 16, 32, 64, 256});
+  // Pools from a few blocks, where everybody is preempted, to plenty; small enough to stay quick.
+  const uint32_t tokens = 1U << (5 + prng.below(7));
+  scenario.executor.blocks = std::clamp(tokens / scenario.executor.block_tokens, 8U, 512U);
+  scenario.executor.vocab_size = pick(prng, {12, 64, 64, 200});
+  scenario.executor.step_tokens_max = pick(prng, {8, 64, 512});
+  scenario.executor.step_runs_max = pick(prng, {1, 4, 64, 256});
+  if (prng.below(3) == 0)
+    scenario.executor.context_max = 8 + static_cast<uint32_t>(prng.below(300));
+  scenario.options.step_tokens = pick(prng, {1, 3, 16, 64, 512});
+  scenario.options.seqs_max = pick(prng, {1, 2, 5, 16, 64});
+  scenario.options.prefix_cache = prng.below(8) != 0;
+  scenario.options.shuffle_blocks = prng.below(2) == 0;
+  scenario.options.shuffle_seed = prng.next();
+  scenario.options.lease_share = prng.uniform();
+  scenario.options.lease_5m_ns = 1 + static_cast<TimeNs>(prng.below(200'000'000));
+  scenario.options.lease_1h_ns = scenario.options.lease_5m_ns * 12;
+  scenario.options.cache_tokens_min = prng.below(2) ? 0 : 1 + static_cast<uint32_t>(prng.below(40));
+  // Swarm: a kind of event is often absent altogether.
+  if (prng.below(2) == 0) scenario.cancel_share = prng.uniform() * 0.5;
+  if (prng.below(4) == 0) scenario.failure_share = prng.uniform() * 0.05;
+  scenario.arrivals_max = pick(prng, {1, 2, 8, 64});
+
+  const uint64_t pool_tokens = uint64_t{scenario.executor.blocks} * scenario.executor.block_tokens;
+  const uint64_t context = std::min<uint64_t>({pool_tokens, scenario.executor.context_max, 220});
+  std::vector<std::vector<TokenId>> prefixes;
+  for (uint64_t i = 0, count = 1 + prng.below(4); i < count; ++i) {
+    std::vector<TokenId> base;
+    if (!prefixes.empty() && prng.below(2)) {  // a tree of prefixes
+      base = prefixes[prng.below(prefixes.size())];
+      base.resize(prng.below(base.size() + 1));
+    }
+    for (const TokenId token :
+         random_tokens(prng, 1 + prng.below(context), scenario.executor.vocab_size)) {
+      base.push_back(token);
+    }
+    prefixes.push_back(base);
+  }
+  const bool with_choices = prng.below(3) == 0;
+  const bool with_stops = prng.below(2) == 0;
+  const bool with_markers = prng.below(2) == 0;
+  const auto stride = 1 + static_cast<uint32_t>(prng.below(60));
+  const uint64_t count = 2 + prng.below(prng.below(4) == 0 ? 63 : 15);
+  for (uint64_t i = 0; i < count; ++i) {
+    Request request;
+    if (prng.below(5) != 0) {
+      request.prompt = prefixes[prng.below(prefixes.size())];
+      if (prng.below(3) == 0) request.prompt.resize(prng.below(request.prompt.size() + 1));
+    }
+    for (const TokenId token :
+         random_tokens(prng, prng.below(1 + context / 4), scenario.executor.vocab_size)) {
+      request.prompt.push_back(token);
+    }
+    if (request.prompt.empty()) request.prompt.push_back(TokenId(3));
+    if (request.prompt.size() >= context) request.prompt.resize(1 + prng.below(context - 1));
+    request.max_tokens = prng.below(10) == 0 ? ~uint64_t{0} : prng.below(40);
+    if (with_choices && prng.below(2)) {
+      request.choices =
+          1 + static_cast<uint32_t>(prng.below(std::min(scenario.options.seqs_max, 6U)));
+    }
+    request.sampling.temperature = prng.below(2) ? 0.0F : 1.0F;
+    request.sampling.top_k = prng.below(3) ? 0 : 1 + static_cast<uint32_t>(prng.below(20));
+    request.sampling.top_p = prng.below(3) ? 1.0F : 0.9F;
+    request.sampling.seed = prng.below(5);
+    request.sampling.logprobs = static_cast<int32_t>(prng.below(4)) - 1;
+    request.ignore_eos = prng.below(2) == 0;
+    request.want_control_text = prng.below(4) == 0;
+    if (with_stops && prng.below(2)) {
+      for (uint64_t s = 0, stops = 1 + prng.below(3); s < stops; ++s) {
+        std::string stop;
+        for (uint64_t c = 0, length = 1 + prng.below(3); c < length; ++c) {
+          stop.push_back(static_cast<char>('a' + prng.below(26)));
+        }
+        request.stops.push_back(stop);
+      }
+    }
+    request.cache.use_cache = prng.below(8) != 0;
+    request.cache.cache_namespace = prng.below(4) ? "" : "other";
+    if (with_markers && prng.below(4)) {
+      // Mostly at the same places, as the blocks of a growing conversation are.
+      for (uint32_t at = stride; at <= request.prompt.size(); at += stride) {
+        const bool moved = prng.below(16) == 0;
+        request.cache.positions.push_back(
+            {at - (moved ? static_cast<uint32_t>(prng.below(stride)) : 0)});
+      }
+      const auto positions = static_cast<uint32_t>(request.cache.positions.size());
+      LeaseClass lease = LeaseClass::k1h;
+      for (uint32_t p = 0; p < positions && request.cache.markers.size() < 4; ++p) {
+        if (prng.below(3)) continue;
+        if (prng.below(2)) lease = LeaseClass::k5m;
+        request.cache.markers.push_back({p, lease});
+      }
+    }
+    scenario.requests.push_back(std::move(request));
+  }
+  return scenario;
+}
+
+/// The oracle: the request on its own, on the same machine without a cache.
+std::shared_ptr<Recorder> alone(const Scenario& scenario, const Request& request) {
+  Options options = scenario.options;
+  options.prefix_cache = false;
+  options.shuffle_blocks = false;
+  options.step_tokens = 512;
+  FakeExecutorOptions executor = scenario.executor;
+  executor.step_tokens_max = 4096;
+  executor.step_runs_max = 256;
+  return Bench(executor, options).serve(request);
+}
+
+void check_admission(const Request& request, const Admission& admission) {
+  const auto prompt = static_cast<uint32_t>(request.prompt.size());
+  EXPECT_EQ(admission.prompt_tokens, prompt);
+  EXPECT_LT(admission.cached_tokens, prompt);
+  EXPECT_EQ(admission.input_tokens + admission.cache_read_tokens +
+                admission.cache_created_5m_tokens + admission.cache_created_1h_tokens,
+            prompt);
+  if (!request.cache.use_cache) {
+    EXPECT_EQ(admission.cached_tokens, 0U);
+  }
+  if (request.cache.markers.empty()) {
+    EXPECT_EQ(admission.input_tokens, prompt);
+  }
+  EXPECT_LE(admission.blocks_shared, admission.blocks);
+}
+
+struct Totals {
+  uint64_t requests = 0, steps = 0, hit_tokens = 0, preemptions = 0, cancelled = 0, failed = 0;
+  uint64_t copies = 0, evictions = 0, broken = 0, reads = 0;
+};
+
+void run_seed(uint64_t seed, Totals& totals) {
+  Prng prng(mix64(seed));
+  const Scenario scenario = make_scenario(prng);
+  Bench bench(scenario.executor, scenario.options);
+  struct Client {
+    std::shared_ptr<Recorder> recorder;
+    RequestId id;
+    bool cancelled = false;
+  };
+  std::vector<Client> clients;
+  Stats last;
+  uint64_t steps = 0;
+  while (clients.size() < scenario.requests.size() || !bench.core->idle()) {
+    for (uint64_t i = 0, n = prng.below(scenario.arrivals_max + 1); i < n; ++i) {
+      if (clients.size() == scenario.requests.size()) break;
+      Client client;
+      client.recorder = bench.submit(scenario.requests[clients.size()]);
+      client.id = bench.last_id;
+      clients.push_back(client);
+    }
+    if (!clients.empty() && prng.uniform() < scenario.cancel_share) {
+      Client& client = clients[prng.below(clients.size())];
+      client.cancelled |= !client.recorder->finished.has_value();
+      bench.core->cancel(client.id);
+      ASSERT_TRUE(client.recorder->finished.has_value());
+      bench.core->check_invariants();
+    }
+    if (prng.uniform() < scenario.failure_share) {
+      if (prng.below(3) == 0) {
+        bench.executor.fail_next_commits(1);
+      } else {
+        bench.executor.fail_next_steps(1);
+      }
+    }
+    bench.step();
+    bench.clock.advance(static_cast<TimeNs>(prng.below(20'000'000)));
+    ASSERT_LT(++steps, 200'000U) << "the engine makes no progress";
+    const Stats stats = bench.core->stats();
+    ASSERT_EQ(stats.blocks_live + stats.blocks_cached + stats.blocks_free, stats.blocks_pool);
+    ASSERT_LE(stats.blocks_leased, stats.blocks_live + stats.blocks_cached);
+    ASSERT_GE(stats.prompt_tokens, last.prompt_tokens);
+    ASSERT_GE(stats.leases_broken, last.leases_broken);
+    last = stats;
+    ASSERT_TRUE(bench.executor.violations().empty()) << bench.executor.violations()[0];
+  }
+  const Stats stats = bench.core->stats();
+  EXPECT_EQ(stats.blocks_live, 0U);
+  EXPECT_EQ(stats.requests_running + stats.requests_waiting, 0U);
+  EXPECT_EQ(
+      stats.finished_stop + stats.finished_length + stats.finished_cancelled + stats.finished_error,
+      clients.size());
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    const Client& client = clients[i];
+    const Request& request = scenario.requests[i];
+    ASSERT_TRUE(client.recorder->finished.has_value());
+    if (client.recorder->admission) check_admission(request, *client.recorder->admission);
+    const std::string what = "request " + std::to_string(i);
+    const Status& status = client.recorder->finished->status;
+    if (client.cancelled || !status) {
+      EXPECT_TRUE(!status) << what;
+      if (scenario.failure_share == 0) {
+        EXPECT_EQ(status.code(), ErrorCode::kCancelled) << what;
+      }
+      ++(status.code() == ErrorCode::kCancelled ? totals.cancelled : totals.failed);
+    }
+    const auto expected = alone(scenario, request);
+    for (uint32_t c = 0; c < request.choices; ++c) {
+      const ChoiceRecord& got = client.recorder->choices[c];
+      const ChoiceRecord& want = expected->choices[c];
+      if (status.has_value()) {
+        expect_equal(want, got, what + ", choice " + std::to_string(c));
+      } else {
+        // What came before the end was right all the same.
+        EXPECT_EQ(want.text.substr(0, got.text.size()), got.text) << what;
+        ASSERT_LE(got.tokens.size(), want.tokens.size()) << what;
+        EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), want.tokens.begin())) << what;
+      }
+    }
+  }
+  totals.requests += clients.size();
+  totals.steps += steps;
+  totals.hit_tokens += stats.prefix_hit_tokens;
+  totals.preemptions += stats.preemptions;
+  totals.copies += bench.executor.copies();
+  totals.evictions += stats.evictions;
+  totals.broken += stats.leases_broken;
+  totals.reads += stats.cache_read_tokens;
+}
+
+TEST(Simulation, EveryAnswerEqualsTheSameRequestAloneWithoutACache) {
+  const char* replay = std::getenv("PAGEWISE_SIM_SEED");
+  const char* count_text = std::getenv("PAGEWISE_SIM_COUNT");
+  const uint64_t first = replay != nullptr ? std::strtoull(replay, nullptr, 10) : 1;
+  const uint64_t count = replay != nullptr       ? 1
+                         : count_text != nullptr ? std::strtoull(count_text, nullptr, 10)
+                                                 : 2000;
+  Totals totals;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    run_seed(seed, totals);
+    if (HasFailure()) {
+      FAIL() << "replay with PAGEWISE_SIM_SEED=" << seed;
+    }
+  }
+  std::printf(
+      "seeds %llu..%llu: %llu requests, %llu steps, %llu hit tokens, %llu preemptions, %llu "
+      "copies, "
+      "%llu evictions, %llu leases broken, %llu tokens read, %llu cancelled, %llu failed\n",
+      static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + count - 1),
+      static_cast<unsigned long long>(totals.requests),
+      static_cast<unsigned long long>(totals.steps),
+      static_cast<unsigned long long>(totals.hit_tokens),
+      static_cast<unsigned long long>(totals.preemptions),
+      static_cast<unsigned long long>(totals.copies),
+      static_cast<unsigned long long>(totals.evictions),
+      static_cast<unsigned long long>(totals.broken), static_cast<unsigned long long>(totals.reads),
+      static_cast<unsigned long long>(totals.cancelled),
+      static_cast<unsigned long long>(totals.failed));
+  if (replay != nullptr) return;
+  // A simulation that never meets these proves nothing about them.
+  EXPECT_GT(totals.hit_tokens, 0U);
+  EXPECT_GT(totals.preemptions, 0U);
+  EXPECT_GT(totals.copies, 0U);
+  EXPECT_GT(totals.evictions, 0U);
+  EXPECT_GT(totals.reads, 0U);
+  EXPECT_GT(totals.cancelled, 0U);
+  EXPECT_GT(totals.failed, 0U);
+}
+
+TEST(Simulation, TheSameSeedTakesTheSameCourse) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Totals first, second;
+    run_seed(seed, first);
+    run_seed(seed, second);
+    EXPECT_EQ(first.steps, second.steps);
+    EXPECT_EQ(first.hit_tokens, second.hit_tokens);
+    EXPECT_EQ(first.preemptions, second.preemptions);
+    EXPECT_EQ(first.evictions, second.evictions);
+  }
+}
+
+}  // namespace
+}  // namespace pagewise::engine
