@@ -188,6 +188,7 @@ class FixTable {
     if (!cost.has_value() || cost->token_bytes() >= cost_.token_bytes()) return;
     const uint64_t each = cost->paged(row_.tokens);
     const uint64_t most = cost->sequences_max(memory_, row_.tokens);
+    if (most == 0) return;
     std::string effect =
         fmt::format("{}, {}", format_size(saturated_product(each, row_.batch)), how_many_fit(most));
     if (cap_) {
@@ -204,6 +205,7 @@ class FixTable {
     if (input_.prefix_tokens) prefix = std::min(*input_.prefix_tokens, row_.tokens);
     const uint64_t need = cost_.paged_sharing(row_.tokens, row_.batch, prefix);
     if (prefix == 0 || need >= row_.paged_bytes) return;  // shorter than a block, or behind windows
+    if (cost_.paged(row_.tokens) > memory_) return;
     uint64_t most = 1;
     for (uint64_t step = std::bit_floor(row_.batch); step > 0; step /= 2) {
       if (most + step <= row_.batch &&
@@ -211,7 +213,6 @@ class FixTable {
         most += step;
       }
     }
-    if (cost_.paged(row_.tokens) > memory_) most = 0;
     add(fmt::format("share a {}-token prefix (blocks of {})", grouped(prefix), input_.block_tokens),
         fmt::format("{}, {}", format_size(need), how_many_fit(most)), "engineering");
   }

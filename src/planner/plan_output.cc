@@ -176,10 +176,13 @@ std::string mix_text(const PlanInput& input, const Plan& plan) {
   table.row({"used by real tokens", mib(mix.used_bytes), ""});
   table.row({"wasted by reserving", mib(mix.wasted_bytes),
              fmt::format("{} %", percent(mix.wasted_bytes, mix.naive_bytes))});
-  table.row(
-      {fmt::format("in blocks of {}", plan.cost->block_tokens()), mib(mix.paged_bytes),
-       fmt::format("{} of slack, less than a block a request",
-                   format_size(mix.paged_bytes - std::min(mix.paged_bytes, mix.used_bytes)))});
+  const uint64_t slack = mix.paged_bytes - mix.used_bytes;
+  std::string slack_text = format_size(slack) + " of slack";
+  if (slack < plan.cost->block_bytes() * input.requests.size()) {
+    slack_text += ", less than a block a request";
+  }
+  table.row({fmt::format("in blocks of {}", plan.cost->block_tokens()), mib(mix.paged_bytes),
+             slack_text});
   out += table.text();
   if (input.memory) {
     out += fmt::format("  requests like these at once in {}: {} reserved, {} in blocks\n",
