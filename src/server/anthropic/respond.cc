@@ -38,6 +38,7 @@ Ending ending(FinishReason reason, uint32_t stop_index, const ResponseContext& c
       if (stop_index < context.stops.size())
         return {"stop_sequence", json::string(context.stops[stop_index])};
       return {"stop_sequence", nullptr};
+    case FinishReason::kNone:  // a pre-warm generates nothing and so never ends (B12)
     case FinishReason::kLength:
       return {"max_tokens", nullptr};
     case FinishReason::kContext:

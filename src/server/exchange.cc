@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace pagewise::server {
+namespace {
+
+using engine::Admission;
+using engine::Delta;
+using engine::Finished;
+using engine::FinishReason;
+
+/// A client that waits hears something at least this often; proxies close silent connections after
+/// 30 to 60 s.
+constexpr TimeNs kSilenceMax = 10'000'000'000;
+constexpr int kClientGone = 499;  // in the log only: nobody is there to read a status
+
+double seconds(TimeNs ns) { return static_cast<double>(ns) * 1e-9; }
+double milliseconds(TimeNs ns) { return static_cast<double>(ns) * 1e-6; }
+
+struct TimedDelta {
+  Delta delta;
+  TimeNs at = 0;
+};
+using Event = std::variant<Admission, TimedDelta, Finished>;
+
+/// Where the engine thread leaves events for the network thread. The queue is bounded by the
+/// request: one delta a token at most. Many events, one wake-up: only the first since the last look
+/// wakes.
+class EventBox final : public engine::RequestSink {
+ public:
+  EventBox(const Clock& clock, std::function<void()> wake)
+      : clock_(clock), wake_(std::move(wake)) {}
+
+  void on_admitted(const Admission& admission) override { add(admission); }
+  void on_delta(Delta&& delta) override { add(TimedDelta{std::move(delta), clock_.now()}); }
+  void on_finished(const Finished& finished) override { add(finished); }
+
+  void take(std::vector<Event>& out) {
+    std::lock_guard lock(mutex_);
+    out.swap(events_);
+  }
+
+ private:
+  void add(Event event) {
+    bool first = false;
+    {
+      std::lock_guard lock(mutex_);
+      first = events_.empty();
+      events_.push_back(std::move(event));
+    }
+    if (first) wake_();
+  }
+
+  const Clock& clock_;
+  const std::function<void()> wake_;
+  std::mutex mutex_;
+  std::vector<Event> events_;  // guarded by mutex_
+};
+
+std::string_view stop_label(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "end_turn";
+    case FinishReason::kStopString:
+      return "stop_sequence";
+    case FinishReason::kLength:
+      return "max_tokens";
+    case FinishReason::kContext:
+      return "context";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+    case FinishReason::kNone:
+      break;
+  }
+  return "none";
+}
+
+class EngineExchange final : public Exchange {
+ public:
+  explicit EngineExchange(ExchangeSetup setup) : setup_(std::move(setup)) {
+    if (setup_.stream) {
+      stream_ = make_stream_writer(setup_.context);
+    } else {
+      whole_ = make_whole_writer(setup_.context);
+    }
+  }
+
+  ~EngineExchange() override { cancel(); }
+
+  void start(std::function<void()> wake) override {
+    started_at_ = last_byte_at_ = setup_.clock->now();
+    max_tokens_ = setup_.request.max_tokens;
+    box_ = std::make_shared<EventBox>(*setup_.clock, std::move(wake));
+    auto submitted = setup_.engine.submit(std::move(setup_.request), box_);
+    if (submitted) {
+      running_ = *submitted;
+    } else {
+      refusal_ = to_api_error(submitted.error());
+    }
+  }
+
+  Progress poll(TimeNs now) override {
+    Progress progress;
+    if (done_) {
+      progress.done = true;
+      return progress;
+    }
+    if (refusal_) {
+      finish_with(*refusal_, progress);
+      return progress;
+    }
+    std::vector<Event> events;
+    box_->take(events);
+    for (Event& event : events) {
+      if (done_) break;
+      if (auto* admission = std::get_if<Admission>(&event)) on_admitted(*admission, progress);
+      if (auto* delta = std::get_if<TimedDelta>(&event)) on_delta(*delta, progress);
+      if (auto* finished = std::get_if<Finished>(&event)) on_finished(*finished, progress);
+    }
+    if (!done_ && stream_ != nullptr) break_silence(now, progress);
+    if (progress.head || !progress.bytes.empty()) last_byte_at_ = now;
+    progress.done = done_;
+    if (!done_ && stream_ != nullptr) progress.look_again_at = last_byte_at_ + kSilenceMax;
+    return progress;
+  }
+
+  void cancel() override {
+    if (done_) return;
+    done_ = true;
+    if (running_) setup_.engine.cancel(*running_);
+    record(kClientGone, "cancelled");
+  }
+
+  void shut_down() override {
+    if (done_ || refusal_) return;
+    if (running_) setup_.engine.cancel(*running_);
+    refusal_ = ApiError{ErrorKind::kNotReady, "the server is shutting down", "", "", ""};
+  }
+
+ private:
+  void on_admitted(const Admission& admission, Progress& progress) {
+    admission_ = admission;
+    if (whole_ != nullptr) return whole_->admitted(admission);
+    if (!head_sent_) begin_stream(progress, true);
+    stream_->admitted(admission, progress.bytes);
+  }
+
+  void on_delta(TimedDelta& event, Progress& progress) {
+    Delta& delta = event.delta;
+    // A choice that this request does not have would be a bug of ours; leave it out rather than
+    // crash.
+    if (delta.choice >= setup_.context.choices) return;
+    measure_gap(delta, event.at);
+    if (delta.finish != FinishReason::kNone) finish_ = delta.finish;
+    if (whole_ != nullptr) return whole_->delta(std::move(delta));
+    stream_->delta(delta, progress.bytes);
+  }
+
+  void on_finished(const Finished& finished, Progress& progress) {
+    finished_ = finished;
+    if (!finished.status) return finish_with(to_api_error(finished.status.error()), progress);
+    // Finished without having been admitted: cancelled while it waited.
+    if (!admission_) {
+      return finish_with(to_api_error(Error{ErrorCode::kCancelled, ""}), progress);
+    }
+    done_ = true;
+    if (stream_ != nullptr) {
+      stream_->finished(finished, progress.bytes);
+    } else {
+      HttpResponse response =
+          json_response(200, whole_->finished(finished), setup_.context.request_id);
+      add_headers(response, true);
+      progress.whole = std::move(response);
+    }
+    record(200, stop_label(finish_));
+  }
+
+  /// Ends with an error: as the answer while nothing is sent, else as the stream's last event.
+  void finish_with(const ApiError& error, Progress& progress) {
+    done_ = true;
+    const int status = http_status(error, setup_.surface);
+    if (head_sent_) {
+      stream_->failed(error, progress.bytes);
+    } else {
+      progress.head.reset();
+      progress.bytes.clear();
+      progress.whole = error_response(error, setup_.surface, setup_.context.request_id);
+    }
+    progress.done = true;
+    record(status, error_label(error));
+  }
+
+  void begin_stream(Progress& progress, bool admitted) {
+    HttpResponse head;
+    head.content_type = "text/event-stream; charset=utf-8";
+    head.headers = base_headers(setup_.context.request_id);
+    head.headers.push_back({"cache-control", "no-cache"});
+    head.headers.push_back({"x-accel-buffering", "no"});
+    add_headers(head, admitted);
+    progress.head = std::move(head);
+    head_sent_ = true;
+  }
+
+  void break_silence(TimeNs now, Progress& progress) {
+    if (!progress.bytes.empty() || now - last_byte_at_ < kSilenceMax) return;
+    if (!head_sent_) begin_stream(progress, false);
+    if (admission_) {
+      stream_->keep_alive(progress.bytes);
+    } else {
+      progress.bytes += ": queued\n\n";
+    }
+  }
+
+  /// What is known by now (design section 10): a stream's headers cannot know prefill and first
+  /// token.
+  void add_headers(HttpResponse& response, bool admitted) const {
+    response.headers.push_back({"x-model", setup_.model_name});
+    std::string timing;
+    if (admitted && admission_) {
+      response.headers.push_back({"x-cached-tokens", std::to_string(admission_->cached_tokens)});
+      timing = fmt::format("queue;dur={:.1f}, tokenize;dur={:.1f}, lookup;dur={:.1f}",
+                           milliseconds(admission_->queue_ns), milliseconds(setup_.tokenize_ns),
+                           milliseconds(admission_->lookup_ns));
+    } else {
+      timing = fmt::format("tokenize;dur={:.1f}", milliseconds(setup_.tokenize_ns));
+    }
+    if (whole_ != nullptr && finished_) {
+      timing += fmt::format(", prefill;dur={:.1f}, first;dur={:.1f}, total;dur={:.1f}",
+                            milliseconds(finished_->prefill_ns), milliseconds(finished_->first_ns),
+                            milliseconds(finished_->total_ns));
+      if (setup_.surface == Surface::kOpenAi) {
+        const TimeNs spent = setup_.clock->now() - setup_.received_at;
+        response.headers.push_back({"openai-processing-ms", std::to_string(spent / 1'000'000)});
+      }
+    }
+    response.headers.push_back({"server-timing", timing});
+  }
+
+  void measure_gap(const Delta& delta, TimeNs at) {
+    if (choice_seen_.size() < setup_.context.choices) choice_seen_.resize(setup_.context.choices);
+    auto& [tokens, last_at] = choice_seen_[delta.choice];
+    if (last_at != 0 && delta.completion_tokens > tokens && setup_.metrics != nullptr) {
+      setup_.metrics->observe_tokens(seconds(at - last_at), delta.completion_tokens - tokens);
+    }
+    tokens = std::max(tokens, delta.completion_tokens);
+    last_at = at;
+  }
+
+  /// Log line and metrics; once a request.
+  void record(int status, std::string_view stop) {
+    LogFacts facts;
+    facts.request_id = setup_.context.request_id;
+    facts.route = setup_.route;
+    facts.status = status;
+    facts.choices = setup_.context.choices;
+    facts.stop = stop;
+    if (admission_) facts.admission = *admission_;
+    if (finished_) {
+      facts.finished = *finished_;
+    } else {
+      for (const auto& [tokens, at] : choice_seen_) facts.finished.completion_tokens += tokens;
+    }
+    if (setup_.log) setup_.log(log_line(facts));
+    if (setup_.metrics == nullptr) return;
+    setup_.metrics->count_http(setup_.route, status);
+    if (!admission_) return;
+    telemetry::RequestSample sample;
+    sample.queue_s = seconds(admission_->queue_ns);
+    sample.prompt_tokens = admission_->prompt_tokens;
+    sample.computed_tokens =
+        admission_->prompt_tokens - std::min(admission_->prompt_tokens, admission_->cached_tokens);
+    sample.completion_tokens = facts.finished.completion_tokens;
+    sample.choices = setup_.context.choices;
+    sample.max_tokens = max_tokens_;
+    if (finished_ && finished_->status) {
+      sample.prefill_s = seconds(finished_->prefill_ns);
+      sample.first_token_s = seconds(finished_->first_ns);
+      sample.total_s = seconds(finished_->total_ns);
+    }
+    setup_.metrics->observe_request(sample);
+  }
+
+  ExchangeSetup setup_;
+  std::unique_ptr<StreamWriter> stream_;  // one of the two
+  std::unique_ptr<WholeWriter> whole_;
+  std::shared_ptr<EventBox> box_;
+  std::optional<RequestId> running_;
+  std::optional<ApiError> refusal_;
+  std::optional<Admission> admission_;
+  std::optional<Finished> finished_;
+  FinishReason finish_ = FinishReason::kNone;
+  struct Seen {
+    uint32_t tokens = 0;
+    TimeNs at = 0;
+  };
+  std::vector<Seen> choice_seen_;
+  uint64_t max_tokens_ = 0;
+  TimeNs started_at_ = 0;
+  TimeNs last_byte_at_ = 0;
+  bool head_sent_ = false;
+  bool done_ = false;
+};
+
+}  // namespace
+
+std::vector<HttpHeader> base_headers(std::string_view request_id) {
+  return {{"request-id", std::string(request_id)}, {"x-request-id", std::string(request_id)}};
+}
+
+HttpResponse json_response(int status, const json::value& body, std::string_view request_id) {
+  HttpResponse response;
+  response.status = status;
+  response.headers = base_headers(request_id);
+  response.body = json::serialize(body);
+  return response;
+}
+
+HttpResponse error_response(const ApiError& error, Surface surface, std::string_view request_id) {
+  HttpResponse response = json_response(http_status(error, surface),
+                                        error_body(error, surface, request_id), request_id);
+  if (const uint16_t retry = error_row(error.kind).retry_after_s; retry != 0) {
+    response.headers.push_back({"retry-after", std::to_string(retry)});
+  }
+  return response;
+}
+
+std::string log_line(const LogFacts& facts) {
+  const Admission& a = facts.admission;
+  const Finished& f = facts.finished;
+  const double decode_s = seconds(f.total_ns - f.first_ns);
+  const uint32_t behind_first =
+      f.completion_tokens > facts.choices ? f.completion_tokens - facts.choices : 0;
+  const double rate = decode_s > 0 ? behind_first / decode_s : 0;
+  return fmt::format(
+      "{} {} {} prompt={} cached={} created={} out={} queue={:.0f}ms ttft={:.0f}ms {:.0f}tok/s "
+      "blocks={} ({} "
+      "shared) stop={}",
+      facts.request_id, facts.route, facts.status, a.prompt_tokens, a.cached_tokens,
+      a.cache_created_5m_tokens + a.cache_created_1h_tokens, f.completion_tokens,
+      milliseconds(a.queue_ns), milliseconds(f.first_ns), rate, a.blocks, a.blocks_shared,
+      facts.stop);
+}
+
+std::unique_ptr<Exchange> make_exchange(ExchangeSetup setup) {
+  return std::make_unique<EngineExchange>(std::move(setup));
+}
+
+}  // namespace pagewise::server

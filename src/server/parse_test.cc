@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request bodies of both APIs: what is accepted, and the 400s of api-reference table E (rows by
+// number).
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/anthropic/parse.h"
+#include "server/openai/parse.h"
+
+namespace pagewise::server {
+namespace {
+
+using engine::LeaseClass;
+
+json::object parse(std::string_view text) {
+  auto value = parse_json(text);
+  EXPECT_TRUE(value.has_value()) << text;
+  return value.has_value() && value->is_object() ? value->get_object() : json::object();
+}
+
+ApiResult<GenerationRequest> chat(std::string_view text) {
+  return openai::parse_chat(parse(text), {.choices_max = 64, .vocab_size = 1000});
+}
+ApiResult<GenerationRequest> completion(std::string_view text) {
+  return openai::parse_completion(parse(text), {.choices_max = 64, .vocab_size = 1000});
+}
+ApiResult<GenerationRequest> messages(std::string_view text) {
+  return anthropic::parse_messages_request(parse(text));
+}
+
+/// A chat body with more fields.
+std::string chat_with(std::string_view more) {
+  return R"({"model":"m","messages":[{"role":"user","content":"hi"}],)" + std::string(more) + "}";
+}
+std::string messages_with(std::string_view more) {
+  return R"({"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],)" +
+         std::string(more) + "}";
+}
+
+struct Refusal {
+  std::string body, param, code;
+};
+
+void expect_refused(const std::vector<Refusal>& rows,
+                    ApiResult<GenerationRequest> (*parser)(std::string_view)) {
+  for (const Refusal& row : rows) {
+    const auto result = parser(row.body);
+    ASSERT_FALSE(result.has_value()) << row.body;
+    EXPECT_EQ(http_status(result.error(), Surface::kOpenAi), 400) << row.body;
+    EXPECT_EQ(result.error().param, row.param) << row.body;
+    EXPECT_EQ(result.error().code, row.code) << row.body;
+    EXPECT_FALSE(result.error().message.empty());
+  }
+}
+
+TEST(OpenAiParse, ReadsAChatRequestWithEverythingThatIsOffered) {
+  const auto request = chat(R"({"model":"gpt-x","messages":[
+      {"role":"developer","content":"Be brief."},
+      {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}],
+      "max_tokens":9,"max_completion_tokens":7,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,
+      "seed":-3,"n":3,"stop":"END","stream":true,"stream_options":{"include_usage":true},
+      "logprobs":true,"top_logprobs":2,"user":"u","unknown_field":{"x":[1]},"logit_bias":{},
+      "frequency_penalty":0,"response_format":{"type":"text"},"tools":[]})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_EQ(request->turns.size(), 2U);
+  EXPECT_EQ(request->turns[0].role, "system");
+  EXPECT_EQ(request->turns[1].blocks.size(), 2U);
+  EXPECT_EQ(request->max_tokens, 7U);
+  EXPECT_FLOAT_EQ(request->sampling.temperature, 0.5F);
+  EXPECT_EQ(request->sampling.top_k, 40U);
+  EXPECT_EQ(request->sampling.seed, static_cast<uint64_t>(-3));
+  EXPECT_EQ(request->sampling.logprobs, 2);
+  EXPECT_EQ(request->choices, 3U);
+  EXPECT_EQ(request->stops, std::vector<std::string>{"END"});
+  EXPECT_TRUE(request->stream);
+  EXPECT_TRUE(request->include_usage);
+}
+
+TEST(OpenAiParse, TakesNullAsAbsent) {
+  const auto request = chat(chat_with(
+      R"("max_tokens":null,"temperature":null,"n":null,"stop":null,"stream":null,"stream_options":null,"seed":null)"));
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_EQ(request->max_tokens, std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(request->choices, 1U);
+  EXPECT_FALSE(request->seed_given);
+}
+
+TEST(OpenAiParse, RefusesTheRowsOfTableEWithTheirParamAndCode) {
+  expect_refused(
+      {
+          {R"({"messages":[{"role":"user","content":"x"}]})", "model",
+           "missing_required_parameter"},                                               // 9
+          {R"({"model":"m"})", "messages", "missing_required_parameter"},               // 11
+          {R"({"model":"m","messages":[]})", "messages", "empty_array"},                // 12
+          {R"({"model":"m","messages":"hi"})", "messages", "invalid_type"},             // 13
+          {chat_with(R"("max_tokens":-1)"), "max_tokens", "integer_below_min_value"},   // 15
+          {chat_with(R"("max_tokens":0)"), "max_tokens", "integer_below_min_value"},    // 16
+          {chat_with(R"("temperature":3)"), "temperature", "decimal_above_max_value"},  // 21
+          {chat_with(R"("temperature":"hot")"), "temperature", "invalid_type"},         // 23
+          {R"({"model":"m","messages":[{"role":"foo","content":"x"}]})", "messages[0].role",
+           "invalid_value"},  // 26
+          {R"({"model":"m","messages":[{"role":"user"}]})", "messages[0].content",
+           "missing_required_parameter"},  // 27
+          {R"({"model":"m","messages":[{"role":"user","content":[{"type":"video"}]}]})",
+           "messages[0].content[0].type", "invalid_value"},  // 30
+          {R"({"model":"m","messages":[{"role":"user","content":[{"text":"x"}]}]})",
+           "messages[0].content[0].type", "missing_required_parameter"},  // 31
+          {R"({"model":"m","messages":[{"role":"tool","tool_call_id":"x","content":"x"}]})",
+           "messages[0].role", ""},                                   // 33
+          {chat_with(R"("tool_choice":"auto")"), "tool_choice", ""},  // 38
+          {chat_with(R"("prompt_cache_options":{"ttl":"2h"})"), "prompt_cache_options.ttl",
+           "invalid_value"},  // 43
+          {R"({"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]})",
+           "messages[0].content[0]", ""},                                                   // 52
+          {chat_with(R"("n":0)"), "n", "integer_below_min_value"},                          // 54
+          {chat_with(R"("n":129)"), "n", "integer_above_max_value"},                        // 54
+          {chat_with(R"("top_logprobs":2)"), "top_logprobs", ""},                           // 55
+          {chat_with(R"("stream_options":{"include_usage":true})"), "stream_options", ""},  // 56
+      },
+      chat);
+}
+
+TEST(OpenAiParse, NamesEveryFieldThatIsNotOffered) {
+  const std::string code = "unsupported_parameter";
+  expect_refused(
+      {
+          {chat_with(R"("tools":[{"type":"function","function":{"name":"f"}}])"), "tools", code},
+          {chat_with(R"("functions":[{"name":"f"}])"), "functions", code},
+          {chat_with(R"("response_format":{"type":"json_object"})"), "response_format", code},
+          {chat_with(
+               R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}})"),
+           "response_format", code},
+          {chat_with(R"("frequency_penalty":0.5)"), "frequency_penalty", code},
+          {chat_with(R"("presence_penalty":-1)"), "presence_penalty", code},
+          {chat_with(R"("repetition_penalty":1.1)"), "repetition_penalty", code},
+          {chat_with(R"("logit_bias":{"50":5})"), "logit_bias", code},
+          {chat_with(R"("modalities":["text","audio"])"), "modalities", code},
+          {chat_with(R"("audio":{"voice":"x"})"), "audio", code},
+          {chat_with(R"("web_search_options":{})"), "web_search_options", code},
+      },
+      chat);
+  expect_refused(
+      {
+          {R"({"model":"m","prompt":"x","echo":true})", "echo", code},
+          {R"({"model":"m","prompt":"x","suffix":"y"})", "suffix", code},
+          {R"({"model":"m","prompt":"x","best_of":3})", "best_of", code},
+          {R"({"model":"m","prompt":["a","b"]})", "prompt", code},
+          {R"({"model":"m","prompt":[[1,2],[3]]})", "prompt", code},
+      },
+      completion);
+}
+
+TEST(OpenAiParse, BoundsMaxTokensAsInC19) {
+  EXPECT_EQ(chat(chat_with(R"("max_tokens":2147483648)"))->max_tokens, 2147483648U);
+  expect_refused(
+      {
+          {chat_with(R"("max_tokens":9223372036854775808)"), "max_tokens",
+           "integer_above_max_value"},
+          {chat_with(R"("max_tokens":9223372036854775807)"), "max_tokens",
+           "integer_above_max_value"},
+          {chat_with(R"("max_tokens":1.5)"), "max_tokens", "invalid_type"},
+          {chat_with(R"("max_tokens":"8")"), "max_tokens", "invalid_type"},
+          {chat_with(R"("n":-1)"), "n", "integer_below_min_value"},
+          {chat_with(R"("n":9223372036854775807)"), "n", "integer_above_max_value"},
+      },
+      chat);
+}
+
+TEST(OpenAiParse, BoundsNByTheSequencesThatMayRun) {
+  EXPECT_TRUE(chat(chat_with(R"("n":64)")).has_value());
+  EXPECT_FALSE(chat(chat_with(R"("n":65)")).has_value());
+}
+
+TEST(OpenAiParse, ReadsCompletionPromptsOfEveryKind) {
+  EXPECT_EQ(std::get<std::string>(completion(R"({"model":"m","prompt":"abc"})")->prompt), "abc");
+  EXPECT_EQ(std::get<std::string>(completion(R"({"model":"m","prompt":["abc"]})")->prompt), "abc");
+  EXPECT_EQ(std::get<std::string>(completion(R"({"model":"m"})")->prompt), "");
+  EXPECT_EQ(
+      std::get<std::vector<TokenId>>(completion(R"({"model":"m","prompt":[5,6]})")->prompt).size(),
+      2U);
+  EXPECT_EQ(
+      std::get<std::vector<TokenId>>(completion(R"({"model":"m","prompt":[[5,6,7]]})")->prompt)
+          .size(),
+      3U);
+  EXPECT_EQ(completion(R"({"model":"m","prompt":"abc"})")->max_tokens, 16U);
+  expect_refused(
+      {{R"({"model":"m","prompt":[1,1000]})", "prompt[1]", "invalid_value"},
+       {R"({"model":"m","prompt":[-1]})", "prompt[0]", "invalid_value"},
+       {R"({"model":"m","prompt":[1,"a"]})", "prompt[1]", "invalid_value"},
+       {R"({"model":"m","prompt":{}})", "prompt", "invalid_type"},
+       {R"({"model":"m","prompt":[]})", "prompt", "empty_array"},
+       {R"({"model":"m","prompt":"x","logprobs":6})", "logprobs", "integer_above_max_value"}},
+      completion);
+}
+
+TEST(OpenAiParse, CountsCacheControlOnPartsLikeTheMessagesApi) {
+  const auto body = [](int markers) {
+    std::string parts;
+    for (int i = 0; i < 5; ++i) {
+      parts += std::string(i == 0 ? "" : ",") + R"({"type":"text","text":"t")" +
+               (i < markers ? R"(,"cache_control":{"type":"ephemeral"})" : "") + "}";
+    }
+    return R"({"model":"m","messages":[{"role":"user","content":[)" + parts + "]}]}";
+  };
+  const auto four = chat(body(4));
+  ASSERT_TRUE(four.has_value());
+  EXPECT_EQ(four->turns[0].blocks[3].marker, LeaseClass::k5m);
+  EXPECT_FALSE(four->turns[0].blocks[4].marker.has_value());
+  const auto five = chat(body(5));  // row 39
+  ASSERT_FALSE(five.has_value());
+  EXPECT_NE(five.error().message.find("Found 5"), std::string::npos);
+}
+
+TEST(OpenAiParse, KeepsTheLastFourBreakpoints) {
+  std::string parts;
+  for (int i = 0; i < 6; ++i) {
+    parts += std::string(i == 0 ? "" : ",") +
+             R"({"type":"text","text":"t","prompt_cache_breakpoint":{"mode":"explicit"}})";
+  }
+  const auto request =
+      chat(R"({"model":"m","messages":[{"role":"user","content":[)" + parts + "]}]}");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  const auto& blocks = request->turns[0].blocks;
+  EXPECT_FALSE(blocks[0].marker.has_value());
+  EXPECT_FALSE(blocks[1].marker.has_value());
+  for (int i = 2; i < 6; ++i) EXPECT_EQ(blocks[i].marker, LeaseClass::k1h);
+}
+
+TEST(OpenAiParse, SkipsTheCacheWhenAskedTo) {
+  EXPECT_TRUE(chat(chat_with(R"("user":"x")"))->use_cache);
+  EXPECT_FALSE(chat(chat_with(R"("cache_prompt":false)"))->use_cache);
+  EXPECT_FALSE(chat(chat_with(R"("prompt_cache_options":{"mode":"explicit"})"))->use_cache);
+  EXPECT_TRUE(chat(chat_with(R"("prompt_cache_options":{"mode":"implicit"})"))->use_cache);
+  expect_refused({{chat_with(R"("cache_salt":5)"), "cache_salt", "invalid_type"}}, chat);
+}
+
+TEST(AnthropicParse, ReadsARequestWithEverythingThatIsOffered) {
+  const auto request = messages(R"({"model":"claude-x","max_tokens":128000,
+      "system":[{"type":"text","text":"sys","cache_control":{"type":"ephemeral","ttl":"1h","scope":"global"}}],
+      "messages":[{"role":"user","content":"q1"},{"role":"user","content":[{"type":"text","text":"q2"}]},
+        {"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},
+                                       {"type":"text","text":"a1"}]},
+        {"role":"user","content":[{"type":"text","text":"q3","cache_control":{"type":"ephemeral"}}]}],
+      "temperature":0,"top_p":0.5,"top_k":3,"stop_sequences":["X","Y"],"metadata":{"user_id":"u"},
+      "thinking":{"type":"adaptive"},"output_config":{"effort":"high"},"context_management":{"edits":[]},
+      "service_tier":"auto","tools":[],"some_new_field":1})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  ASSERT_EQ(request->turns.size(), 4U);  // the two user messages are one turn
+  EXPECT_EQ(request->turns[0].blocks[0].marker, LeaseClass::k1h);
+  EXPECT_EQ(request->turns[1].blocks.size(), 2U);
+  EXPECT_EQ(request->turns[2].blocks.size(), 1U);  // thinking is left out
+  EXPECT_EQ(request->turns[3].blocks[0].marker, LeaseClass::k5m);
+  EXPECT_EQ(request->max_tokens, 128000U);
+  EXPECT_EQ(request->stops.size(), 2U);
+  EXPECT_FALSE(request->continue_last);
+}
+
+TEST(AnthropicParse, ContinuesALastAssistantMessage) {
+  const auto request = messages(R"({"model":"m","max_tokens":5,"messages":[
+      {"role":"user","content":"q"},{"role":"assistant","content":"The answer is"}]})");
+  ASSERT_TRUE(request.has_value());
+  EXPECT_TRUE(request->continue_last);
+  const auto empty = messages(R"({"model":"m","max_tokens":5,"messages":[
+      {"role":"user","content":"q"},{"role":"assistant","content":""}]})");
+  ASSERT_TRUE(empty.has_value()) << empty.error().message;
+  EXPECT_FALSE(empty->continue_last);
+  EXPECT_EQ(empty->turns.size(), 1U);
+}
+
+TEST(AnthropicParse, RefusesTheRowsOfTableE) {
+  const auto content = [](std::string_view block) {
+    return R"({"model":"m","max_tokens":5,"messages":[{"role":"user","content":[)" +
+           std::string(block) + "]}]}";
+  };
+  struct Row {
+    std::string body, in_message;
+  };
+  const std::vector<Row> rows = {
+      {R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}]})",
+       "model: Field required"},                                        // 9
+      {R"({"model":"m","max_tokens":5})", "messages: Field required"},  // 11
+      {R"({"model":"m","max_tokens":5,"messages":[]})", "messages: "},  // 12
+      {R"({"model":"m","max_tokens":5,"messages":{}})", "messages: "},  // 13
+      {R"({"model":"m","messages":[{"role":"user","content":"x"}]})",
+       "max_tokens: Field required"},  // 14
+      {R"({"model":"m","max_tokens":-1,"messages":[{"role":"user","content":"x"}]})",
+       "max_tokens: "},  // 15
+      {R"({"model":"m","max_tokens":0,"stream":true,"messages":[{"role":"user","content":"x"}]})",
+       "max_tokens: 0"},  // 17
+      {R"({"model":"m","max_tokens":0,"thinking":{"type":"enabled","budget_tokens":2000},
+          "messages":[{"role":"user","content":"x"}]})",
+       "max_tokens: 0"},                                           // 17
+      {messages_with(R"("temperature":3)"), "temperature: "},      // 21
+      {messages_with(R"("temperature":1.5)"), "temperature: "},    // 22
+      {messages_with(R"("temperature":"hot")"), "temperature: "},  // 23
+      {R"({"model":"m","max_tokens":5,"messages":[{"role":"foo","content":"x"}]})",
+       "messages.0.role: "},  // 26
+      {R"({"model":"m","max_tokens":5,"messages":[{"role":"user"}]})",
+       "messages.0.content: Field required"},  // 27
+      {content(R"({"type":"text","text":""})"),
+       "messages.0.content.0.text: text content blocks must be non-empty"},
+      {content(R"({"type":"text","text":" \n\t"})"), "must contain non-whitespace text"},  // 29
+      {content(R"({"type":"hologram"})"), "messages.0.content.0.type: "},                  // 30
+      {content(R"({"text":"x"})"), "messages.0.content.0.type: Field required"},           // 31
+      {content(R"({"type":"tool_result","tool_use_id":"x","content":"y"})"),
+       "messages.0.content.0: 'tool_result'"},
+      {messages_with(R"("tools":[{"name":"f","input_schema":{"type":"object"}}])"), "tools: "},
+      {messages_with(R"("tool_choice":{"type":"auto"})"), "tool_choice: "},  // 38
+      {content(R"({"type":"text","text":"x","cache_control":{"type":"persistent"}})"),
+       "messages.0.content.0.cache_control.type: "},  // 43
+      {content(R"({"type":"text","text":"x","cache_control":{"type":"ephemeral","ttl":"2h"}})"),
+       "messages.0.content.0.cache_control.ttl: "},  // 43
+      {content(R"({"type":"text","text":"","cache_control":{"type":"ephemeral"}})"),
+       "messages.0.content.0.text: cache_control cannot be set for empty text blocks"},  // 44
+      {content(R"({"type":"document","source":{"type":"content","content":[
+          {"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}]}})"),
+       "messages.0.content.0.source.content.0.cache_control: "},  // 46
+      {messages_with(R"("thinking":{"type":"enabled","budget_tokens":100})"),
+       "thinking.budget_tokens: "},  // 49
+      {messages_with(R"("thinking":{"type":"enabled","budget_tokens":4000})"),
+       "thinking.budget_tokens: "},  // 49
+      {R"({"model":"m","max_tokens":5,"messages":[{"role":"system","content":"x"}]})",
+       "messages.0.role: "},  // 51
+      {R"({"model":"m","max_tokens":5,"messages":[{"role":"user","content":"x"},{"role":"system","content":"s"},
+          {"role":"user","content":"y"}]})",
+       "messages.1.role: "},  // 51
+      {content(R"({"type":"image","source":{"type":"base64","media_type":"image/png","data":""}})"),
+       "messages.0.content.0: "},  // 52
+      {messages_with(R"("output_config":{"format":{"type":"json_schema","schema":{}}})"),
+       "output_config.format: "},  // 58
+      {messages_with(R"("container":{"id":"x"})"), "container: "},
+      {messages_with(R"("mcp_servers":[{"name":"x"}])"), "mcp_servers: "},
+      {messages_with(R"("stop_sequences":[""])"), "stop_sequences.0: "},
+      {messages_with(R"("stop_sequences":"x")"), "stop_sequences: "},
+  };
+  for (const Row& row : rows) {
+    const auto result = messages(row.body);
+    ASSERT_FALSE(result.has_value()) << row.body;
+    EXPECT_EQ(http_status(result.error(), Surface::kAnthropic), 400);
+    EXPECT_NE(result.error().message.find(row.in_message), std::string::npos)
+        << row.body << "\n"
+        << result.error().message;
+  }
+}
+
+TEST(AnthropicParse, AcceptsAMessageThatPrewarms) {
+  const auto request = messages(
+      R"({"model":"m","max_tokens":0,"messages":[{"role":"user","content":"x"}]})");  // row 16
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->max_tokens, 0U);
+}
+
+TEST(AnthropicParse, AcceptsASystemMessageInsideTheConversation) {
+  const auto request = messages(R"({"model":"m","max_tokens":5,"messages":[
+      {"role":"user","content":"x"},{"role":"system","content":"s"},{"role":"assistant","content":"y"},
+      {"role":"user","content":"z"},{"role":"system","content":"t"}]})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_EQ(request->turns.size(), 5U);
+}
+
+TEST(AnthropicParse, LeavesOutABillingHeaderOnlyAsTheWholeFirstSystemBlock) {  // C04
+  const std::string line = "x-anthropic-billing-header: cc_version=1; cch=ab12;";
+  const auto dropped = messages(messages_with(R"("system":[{"type":"text","text":")" + line +
+                                              R"("},{"type":"text","text":"real"}])"));
+  ASSERT_TRUE(dropped.has_value());
+  ASSERT_EQ(dropped->turns[0].blocks.size(), 1U);
+  EXPECT_EQ(dropped->turns[0].blocks[0].text, "real");
+  const auto second = messages(messages_with(
+      R"("system":[{"type":"text","text":"real"},{"type":"text","text":")" + line + R"("}])"));
+  EXPECT_EQ(second->turns[0].blocks.size(), 2U);
+  const auto user = messages(
+      R"({"model":"m","max_tokens":5,"messages":[{"role":"user","content":")" + line + R"("}]})");
+  EXPECT_EQ(user->turns[0].blocks[0].text, line);
+  const auto alone = messages(messages_with(R"("system":")" + line + "\""));
+  EXPECT_EQ(alone->turns[0].role, "user");
+}
+
+// Markers: reference B1-B5, C10.
+
+std::string marked(const std::vector<std::string>& ttls, std::string_view top = "") {
+  std::string parts;
+  for (const std::string& ttl : ttls) {
+    parts += std::string(parts.empty() ? "" : ",") + R"({"type":"text","text":"t")";
+    if (!ttl.empty()) parts += R"(,"cache_control":{"type":"ephemeral","ttl":")" + ttl + "\"}";
+    parts += "}";
+  }
+  return R"({"model":"m","max_tokens":5,"messages":[{"role":"user","content":[)" + parts + "]}]" +
+         (top.empty()
+              ? ""
+              : R"(,"cache_control":{"type":"ephemeral","ttl":")" + std::string(top) + "\"}") +
+         "}";
+}
+
+TEST(CacheMarkers, AllowFourAndRefuseAFifthWithTheCount) {
+  EXPECT_TRUE(messages(marked({"5m", "5m", "5m", "5m"})).has_value());
+  const auto five = messages(marked({"5m", "5m", "5m", "5m", "5m"}));  // row 39
+  ASSERT_FALSE(five.has_value());
+  EXPECT_EQ(five.error().message,
+            "A maximum of 4 blocks with cache_control may be provided. Found 5.");
+}
+
+TEST(CacheMarkers, RefuseALongOneBehindAShortOne) {
+  EXPECT_TRUE(messages(marked({"1h", "5m"})).has_value());
+  const auto wrong = messages(marked({"5m", "", "1h"}));  // row 42
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_TRUE(wrong.error().message.starts_with("messages.0.content.2.cache_control.ttl: "))
+      << wrong.error().message;
+}
+
+TEST(CacheMarkers, PutTheAutomaticOneOnTheLastBlock) {
+  const auto request = messages(marked({"", ""}, "5m"));
+  ASSERT_TRUE(request.has_value());
+  EXPECT_FALSE(request->turns[0].blocks[0].marker.has_value());
+  EXPECT_EQ(request->turns[0].blocks[1].marker, LeaseClass::k5m);
+  EXPECT_TRUE(messages(marked({"", "5m"}, "5m")).has_value());                     // no effect
+  EXPECT_FALSE(messages(marked({"", "5m"}, "1h")).has_value());                    // row 41
+  EXPECT_FALSE(messages(marked({"5m", "5m", "5m", "5m", ""}, "5m")).has_value());  // row 40
+  EXPECT_FALSE(messages(marked({"5m", ""}, "1h")).has_value());                    // row 42, too
+}
+
+TEST(CacheMarkers, TakeNullAsNone) {
+  const auto request = messages(R"({"model":"m","max_tokens":5,"cache_control":null,"messages":[
+      {"role":"user","content":[{"type":"text","text":"x","cache_control":null}]}]})");
+  ASSERT_TRUE(request.has_value());
+  EXPECT_FALSE(request->turns[0].blocks[0].marker.has_value());
+}
+
+TEST(CacheMarkers, MoveFromTheLastInnerBlockToTheDocument) {
+  const auto request =
+      messages(R"({"model":"m","max_tokens":5,"messages":[{"role":"user","content":[
+      {"type":"document","title":"T","source":{"type":"content","content":[{"type":"text","text":"a"},
+        {"type":"text","text":"b","cache_control":{"type":"ephemeral","ttl":"1h"}}]}},
+      {"type":"text","text":"q"}]}]})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_EQ(request->turns[0].blocks[0].text, "T\na\nb");
+  EXPECT_EQ(request->turns[0].blocks[0].marker, LeaseClass::k1h);
+}
+
+TEST(CountTokens, NeedsNoMaxTokensAndChecksTheRest) {
+  EXPECT_TRUE(anthropic::parse_count_tokens(
+                  parse(R"({"model":"m","messages":[{"role":"user","content":"x"}]})"))
+                  .has_value());
+  EXPECT_FALSE(anthropic::parse_count_tokens(parse(R"({"model":"m","messages":[]})")).has_value());
+}
+
+}  // namespace
+}  // namespace pagewise::server
