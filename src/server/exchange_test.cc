@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// An answer's way from the engine's events to bytes, without sockets or an engine: the test is the
+// engine.
+#include "server/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/byte_tokenizer_for_tests.h"
+
+namespace pagewise::server {
+namespace {
+
+constexpr TimeNs kSecond = 1'000'000'000;
+
+class ExchangeTest : public testing::Test {
+ protected:
+  std::unique_ptr<Exchange> begin(bool stream, Format format = Format::kChat) {
+    ExchangeSetup setup;
+    setup.engine.submit = [this](engine::Request,
+                                 std::shared_ptr<engine::RequestSink> sink) -> Result<RequestId> {
+      if (refusal_.code != ErrorCode::kOk) return refusal_;
+      sink_ = std::move(sink);
+      return RequestId(7);
+    };
+    setup.engine.cancel = [this](RequestId id) { cancelled_.push_back(id); };
+    setup.context.format = format;
+    setup.context.model = "asked";
+    setup.context.request_id = "req_1";
+    setup.context.id = "id";
+    setup.context.tokenizer = &byte_tokenizer();
+    setup.surface = format == Format::kMessages ? Surface::kAnthropic : Surface::kOpenAi;
+    setup.stream = stream;
+    setup.model_name = "real";
+    setup.route = "chat";
+    setup.clock = &clock_;
+    setup.log = [this](std::string_view line) { log_.emplace_back(line); };
+    auto exchange = make_exchange(std::move(setup));
+    exchange->start([this] { ++wakes_; });
+    return exchange;
+  }
+
+  void admit() {
+    engine::Admission admission;
+    admission.prompt_tokens = 50;
+    admission.cached_tokens = 32;
+    admission.input_tokens = 50;
+    admission.blocks = 2;
+    admission.blocks_shared = 1;
+    sink_->on_admitted(admission);
+  }
+  void say(std::string text, engine::FinishReason finish = engine::FinishReason::kNone) {
+    engine::Delta delta;
+    delta.text = std::move(text);
+    delta.finish = finish;
+    delta.completion_tokens = ++tokens_;
+    sink_->on_delta(std::move(delta));
+  }
+  void finish(Status status = Status::ok()) {
+    engine::Finished finished;
+    finished.status = std::move(status);
+    finished.completion_tokens = tokens_;
+    finished.first_ns = kSecond / 10;
+    finished.total_ns = kSecond / 10 + kSecond;
+    sink_->on_finished(finished);
+  }
+
+  SimClock clock_;
+  Error refusal_{ErrorCode::kOk, ""};
+  std::shared_ptr<engine::RequestSink> sink_;
+  std::vector<RequestId> cancelled_;
+  std::vector<std::string> log_;
+  int wakes_ = 0;
+  uint32_t tokens_ = 0;
+};
+
+std::string header(const HttpResponse& response, std::string_view name) {
+  for (const HttpHeader& entry : response.headers) {
+    if (entry.name == name) return entry.value;
+  }
+  return "(none)";
+}
+
+TEST_F(ExchangeTest, AnswersWholeWithTheHeadersOfTheDesign) {
+  auto exchange = begin(false);
+  admit();
+  say("a");
+  say("b", engine::FinishReason::kStop);
+  finish();
+  const Progress progress = exchange->poll(clock_.now());
+  ASSERT_TRUE(progress.whole.has_value());
+  EXPECT_EQ(progress.whole->status, 200);
+  EXPECT_EQ(header(*progress.whole, "x-cached-tokens"), "32");
+  EXPECT_EQ(header(*progress.whole, "x-model"), "real");
+  EXPECT_EQ(header(*progress.whole, "request-id"), "req_1");
+  EXPECT_NE(header(*progress.whole, "server-timing").find("first;dur=100.0"), std::string::npos);
+  EXPECT_TRUE(progress.done);
+  ASSERT_EQ(log_.size(), 1U);
+  EXPECT_EQ(log_[0],
+            "req_1 chat 200 prompt=50 cached=32 created=0 out=2 queue=0ms ttft=100ms 1tok/s "
+            "blocks=2 (1 shared) "
+            "stop=end_turn");
+}
+
+TEST_F(ExchangeTest, SendsAStreamsHeadersAtAdmissionAndEachPieceAsItComes) {
+  auto exchange = begin(true);
+  EXPECT_FALSE(exchange->poll(clock_.now()).head.has_value());
+  admit();
+  Progress progress = exchange->poll(clock_.now());
+  ASSERT_TRUE(progress.head.has_value());
+  EXPECT_EQ(header(*progress.head, "x-cached-tokens"), "32");
+  EXPECT_EQ(header(*progress.head, "cache-control"), "no-cache");
+  EXPECT_EQ(header(*progress.head, "x-accel-buffering"), "no");
+  say("hello");
+  progress = exchange->poll(clock_.now());
+  EXPECT_FALSE(progress.head.has_value());
+  EXPECT_NE(progress.bytes.find("hello"), std::string::npos);
+  EXPECT_FALSE(progress.done);
+  say("", engine::FinishReason::kLength);
+  finish();
+  progress = exchange->poll(clock_.now());
+  EXPECT_TRUE(progress.bytes.ends_with("data: [DONE]\n\n"));
+  EXPECT_TRUE(progress.done);
+}
+
+TEST_F(ExchangeTest, WakesOnceForManyEvents) {
+  auto exchange = begin(true);
+  admit();
+  say("a");
+  say("b");
+  EXPECT_EQ(wakes_, 1);
+  exchange->poll(clock_.now());
+  say("c");
+  EXPECT_EQ(wakes_, 2);
+}
+
+TEST_F(ExchangeTest, TellsAQueuedStreamThatItWaitsEveryTenSeconds) {
+  auto exchange = begin(true);
+  const Progress first = exchange->poll(clock_.now());
+  EXPECT_EQ(first.look_again_at, clock_.now() + 10 * kSecond);
+  clock_.advance(10 * kSecond);
+  Progress progress = exchange->poll(clock_.now());
+  ASSERT_TRUE(progress.head.has_value());
+  EXPECT_EQ(header(*progress.head, "x-cached-tokens"), "(none)");
+  EXPECT_EQ(progress.bytes, ": queued\n\n");
+  clock_.advance(5 * kSecond);
+  EXPECT_TRUE(exchange->poll(clock_.now()).bytes.empty());
+  clock_.advance(5 * kSecond);
+  EXPECT_EQ(exchange->poll(clock_.now()).bytes, ": queued\n\n");
+  // Refused after the 200: an error event, not a status.
+  finish(Status(ErrorCode::kInternal, "broke"));
+  progress = exchange->poll(clock_.now());
+  EXPECT_FALSE(progress.whole.has_value());
+  EXPECT_NE(progress.bytes.find("broke"), std::string::npos);
+  EXPECT_TRUE(progress.done);
+}
+
+TEST_F(ExchangeTest, PingsThroughALongPrefill) {
+  auto exchange = begin(true, Format::kMessages);
+  admit();
+  exchange->poll(clock_.now());
+  clock_.advance(10 * kSecond);
+  EXPECT_EQ(exchange->poll(clock_.now()).bytes, "event: ping\ndata: {\"type\":\"ping\"}\n\n");
+}
+
+TEST_F(ExchangeTest, AnswersARefusalWithItsStatusEvenForAStream) {
+  refusal_ = {ErrorCode::kOverloaded, "the queue is full"};
+  for (const auto& [format, status] :
+       {std::pair{Format::kChat, 503}, std::pair{Format::kMessages, 529}}) {
+    auto exchange = begin(true, format);
+    const Progress progress = exchange->poll(clock_.now());
+    ASSERT_TRUE(progress.whole.has_value());
+    EXPECT_EQ(progress.whole->status, status);
+    EXPECT_EQ(header(*progress.whole, "retry-after"), "1");
+    EXPECT_FALSE(progress.head.has_value());
+  }
+}
+
+TEST_F(ExchangeTest, CancelsTheEnginesRequestWhenTheClientLeaves) {  // C07
+  auto exchange = begin(false);
+  admit();
+  say("a");
+  exchange->poll(clock_.now());
+  exchange->cancel();
+  EXPECT_EQ(cancelled_, std::vector<RequestId>{RequestId(7)});
+  ASSERT_EQ(log_.size(), 1U);
+  EXPECT_NE(log_[0].find(" 499 "), std::string::npos);
+  EXPECT_TRUE(log_[0].ends_with("stop=cancelled"));
+  // What still arrives harms nobody.
+  say("late");
+  finish();
+  EXPECT_TRUE(exchange->poll(clock_.now()).done);
+  EXPECT_EQ(log_.size(), 1U);
+}
+
+TEST_F(ExchangeTest, CancelsWhenItIsDropped) {
+  begin(true).reset();
+  EXPECT_EQ(cancelled_.size(), 1U);
+}
+
+TEST_F(ExchangeTest, EndsAStreamWithAnErrorWhenTheServerStops) {
+  auto exchange = begin(true);
+  admit();
+  exchange->poll(clock_.now());
+  exchange->shut_down();
+  const Progress progress = exchange->poll(clock_.now());
+  EXPECT_NE(progress.bytes.find("shutting down"), std::string::npos);
+  EXPECT_TRUE(progress.done);
+  EXPECT_EQ(cancelled_.size(), 1U);
+}
+
+}  // namespace
+}  // namespace pagewise::server

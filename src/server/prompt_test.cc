@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/prompt.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "server/byte_tokenizer_for_tests.h"
+
+namespace pagewise::server {
+namespace {
+
+constexpr std::string_view kTemplate =
+    "{% for message in messages %}[{{ message['role'] }}:{{ message['content'] }}]{% endfor %}"
+    "{% if add_generation_prompt %}[assistant:{% endif %}";
+
+class PromptTest : public testing::Test {
+ protected:
+  PromptTest() {
+    auto compiled = text::ChatTemplate::compile(kTemplate);
+    EXPECT_TRUE(compiled.has_value()) << compiled.error().message;
+    template_ = std::move(*compiled);
+    model_.name = std::string("model");
+    model_.tokenizer = &byte_tokenizer();
+    model_.chat_template = template_.get();
+    model_.context_max = 1000;
+  }
+
+  std::unique_ptr<text::ChatTemplate> template_;
+  ServedModel model_;
+};
+
+GenerationRequest two_turns() {
+  GenerationRequest request;
+  request.format = Format::kMessages;
+  request.turns = {{"system", {{"SYS", engine::LeaseClass::k1h}}},
+                   {"user", {{"one", std::nullopt}, {"two", engine::LeaseClass::k5m}}}};
+  return request;
+}
+
+TEST_F(PromptTest, EndsEachBlockWhereItsLastCharacterEnds) {
+  const auto prompt = build_prompt(two_turns(), model_);
+  ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
+  // [system:SYS][user:one\ntwo][assistant:
+  ASSERT_EQ(prompt->positions.size(), 3U);
+  EXPECT_EQ(prompt->positions[0].tokens, 11U);
+  EXPECT_EQ(prompt->positions[1].tokens, 21U);
+  EXPECT_EQ(prompt->positions[2].tokens, 25U);
+  EXPECT_EQ(prompt->tokens.size(), 37U);
+  ASSERT_EQ(prompt->markers.size(), 2U);
+  EXPECT_EQ(prompt->markers[0].position, 0U);
+  EXPECT_EQ(prompt->markers[0].lease, engine::LeaseClass::k1h);
+  EXPECT_EQ(prompt->markers[1].position, 2U);
+}
+
+TEST_F(PromptTest, CountsOnlyTokensThatEndInsideTheBlock) {
+  text::ProvenancedText text;
+  text.text = "abcdef";
+  text.spans = {{0, 3, 0}, {3, 4, text::kTemplateOrigin}, {4, 6, 1}};
+  // A token "cd" crosses the first block's end, so only "ab" is wholly before it.
+  const auto positions = block_positions(text, {2, 4, 6}, 3);
+  ASSERT_EQ(positions.size(), 3U);
+  EXPECT_EQ(positions[0].tokens, 1U);
+  EXPECT_EQ(positions[1].tokens, 3U);
+  EXPECT_EQ(positions[2].tokens,
+            3U);  // left nothing in the text: ends where the one before it ends
+}
+
+TEST_F(PromptTest, RefusesAPromptThatFillsTheContextWithBothNumbers) {  // C18
+  model_.context_max = 37;
+  const auto refused = build_prompt(two_turns(), model_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_TRUE(refused.error().message.starts_with("prompt is too long: 37 tokens > 36 maximum"));
+  EXPECT_EQ(refused.error().code, "context_length_exceeded");
+  model_.context_max = 38;
+  EXPECT_TRUE(build_prompt(two_turns(), model_).has_value());
+}
+
+TEST_F(PromptTest, SaysThatAModelHasNoChatTemplate) {
+  model_.chat_template = nullptr;
+  const auto refused = build_prompt(two_turns(), model_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("no chat template"), std::string::npos);
+}
+
+TEST_F(PromptTest, AddsBosOnceAndMovesThePositions) {  // C15
+  const ByteTokenizer with_bos(true);
+  model_.tokenizer = &with_bos;
+  const auto prompt = build_prompt(two_turns(), model_);
+  ASSERT_TRUE(prompt.has_value());
+  EXPECT_EQ(prompt->tokens[0], TokenId(256));
+  EXPECT_NE(prompt->tokens[1], TokenId(256));
+  EXPECT_EQ(prompt->positions[0].tokens, 12U);
+  GenerationRequest raw;
+  raw.format = Format::kCompletion;
+  raw.prompt = std::string("<s>ab");
+  EXPECT_EQ(build_prompt(raw, model_)->tokens.size(), 3U);
+  raw.prompt = std::string("ab");
+  EXPECT_EQ(build_prompt(raw, model_)->tokens.size(), 3U);
+}
+
+TEST_F(PromptTest, MakesADocumentStartOfAnEmptyPrompt) {
+  GenerationRequest raw;
+  raw.format = Format::kCompletion;
+  raw.prompt = std::string();
+  const auto prompt = build_prompt(raw, model_);
+  ASSERT_TRUE(prompt.has_value());
+  EXPECT_EQ(prompt->tokens, std::vector<TokenId>{TokenId(256)});
+}
+
+}  // namespace
+}  // namespace pagewise::server
