@@ -85,14 +85,15 @@ TEST(KvCost, RefusesATokenThatIsTooLargeOrNothing) {
   EXPECT_TRUE(KvCost::of_token_bytes(kTokenBytesMax, 32).has_value());
 }
 
-TEST(KvFormats, EqualTheServersTypesWhereTheyAreServed) {
+TEST(KvFormats, EqualTheCachesTypesWhereItHasThem) {
   for (const KvFormat& f : kv_formats()) {
     const auto row = kv_format_row_bytes(f, 256);
     ASSERT_TRUE(row.has_value());
-    if (f.served) {
-      EXPECT_EQ(kv_type_name(*f.served), f.name);
-      EXPECT_EQ(*row, kv_row_bytes(*f.served, 256));
+    if (f.kv_type) {
+      EXPECT_EQ(kv_type_name(*f.kv_type), f.name);
+      EXPECT_EQ(*row, kv_row_bytes(*f.kv_type, 256));
     }
+    EXPECT_TRUE(f.kv_type || !f.served) << f.name;
     const TensorTypeInfo* info = tensor_type_info(f.type);
     EXPECT_EQ(*row, 256u / info->block_elements * info->block_bytes) << f.name;
   }
@@ -127,8 +128,8 @@ Drawn draw(Prng& prng) {
                                      .key_dim = group.key_dim,
                                      .value_dim = group.value_dim,
                                      .window = group.window,
-                                     .key_type = *format(drawn.key).served,
-                                     .value_type = *format(drawn.value).served});
+                                     .key_type = *format(drawn.key).kv_type,
+                                     .value_type = *format(drawn.value).kv_type});
   }
   return drawn;
 }

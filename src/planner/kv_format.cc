@@ -9,11 +9,15 @@ namespace pagewise::planner {
 namespace {
 
 constexpr KvFormat kFormats[] = {
-    {"f16", TensorType::kF16, KvType::kF16},       {"bf16", TensorType::kBF16, KvType::kBF16},
-    {"f32", TensorType::kF32, KvType::kF32},       {"q8_0", TensorType::kQ8_0, KvType::kQ8_0},
-    {"q5_1", TensorType::kQ5_1, std::nullopt},     {"q5_0", TensorType::kQ5_0, std::nullopt},
-    {"q4_1", TensorType::kQ4_1, std::nullopt},     {"q4_0", TensorType::kQ4_0, std::nullopt},
-    {"iq4_nl", TensorType::kIQ4_NL, std::nullopt},
+    {"f16", TensorType::kF16, KvType::kF16, true},
+    {"bf16", TensorType::kBF16, KvType::kBF16, true},
+    {"f32", TensorType::kF32, KvType::kF32, true},
+    {"q8_0", TensorType::kQ8_0, KvType::kQ8_0, false},
+    {"q5_1", TensorType::kQ5_1, std::nullopt, false},
+    {"q5_0", TensorType::kQ5_0, std::nullopt, false},
+    {"q4_1", TensorType::kQ4_1, std::nullopt, false},
+    {"q4_0", TensorType::kQ4_0, std::nullopt, false},
+    {"iq4_nl", TensorType::kIQ4_NL, std::nullopt, false},
 };
 
 }  // namespace
@@ -45,8 +49,8 @@ Result<uint64_t> kv_format_row_bytes(const KvFormat& format, uint64_t elements) 
         fmt::format("KV type {} packs {} values together, which does not divide a head of {}",
                     format.name, info->block_elements, elements)};
   }
-  // What is served is counted by the server's own function.
-  if (format.served) return kv_row_bytes(*format.served, elements);
+  // What the cache knows is counted by its own function.
+  if (format.kv_type) return kv_row_bytes(*format.kv_type, elements);
   return elements / info->block_elements * info->block_bytes;
 }
 

@@ -15,9 +15,10 @@
 namespace pagewise::planner {
 
 struct KvFormat {
-  std::string_view name;  // as on the command line: "q8_0"
-  TensorType type;        // how its rows are laid out
-  std::optional<KvType> served;
+  std::string_view name;          // as on the command line: "q8_0"
+  TensorType type;                // how its rows are laid out
+  std::optional<KvType> kv_type;  // the cache's own name for it, if it has one
+  bool served;                    // whether the server can run with it today
 
   bool operator==(const KvFormat& other) const { return name == other.name; }
 };

@@ -83,10 +83,11 @@ std::string group_text(const LayoutGroup& group) {
   if (group.value_dim != group.key_dim) {
     dims = fmt::format("{} (K) and {} (V)", group.key_dim, group.value_dim);
   }
-  return fmt::format("{} layers x {} KV heads x {}{}", group.layers, group.kv_heads, dims,
-                     group.window == 0
-                         ? std::string()
-                         : fmt::format(", the last {} positions", grouped(group.window)));
+  return fmt::format(
+      "{} {} x {} KV {} x {}{}", group.layers, group.layers == 1 ? "layer" : "layers",
+      group.kv_heads, group.kv_heads == 1 ? "head" : "heads", dims,
+      group.window == 0 ? std::string()
+                        : fmt::format(", the last {} positions", grouped(group.window)));
 }
 
 std::string layout_text(const PlanInput& input, const Plan& plan) {
@@ -105,7 +106,7 @@ std::string layout_text(const PlanInput& input, const Plan& plan) {
     out += fmt::format("  K {}, V {}", input.key_format->name, input.value_format->name);
     for (const KvFormat* format : {input.key_format, input.value_format}) {
       if (format->served) continue;
-      out += fmt::format(" ({} is planned here but not served)", format->name);
+      out += fmt::format(" ({} can be planned but is not served yet)", format->name);
       break;
     }
     out += '\n';
@@ -148,7 +149,7 @@ std::string rows_text(const PlanInput& input, const Plan& plan) {
   for (const PlanRow& row : plan.rows) {
     std::vector<std::string> cells = {grouped(row.tokens), grouped(row.batch), mib(row.kv_bytes)};
     if (show_gib) cells.push_back(gib(row.kv_bytes));
-    if (show_paged) cells.push_back(show_gib ? gib(row.paged_bytes) : mib(row.paged_bytes));
+    if (show_paged) cells.push_back(mib(row.paged_bytes));
     if (input.memory) {
       cells.push_back(grouped(*row.sequences_max));
       cells.push_back(row.paged_bytes <= *input.memory ? "yes" : "no");

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pagewise plan` as a user meets it: the commands of docs/design.md section 1 and their figures, the
-field cases C17 (files that lie) and C22 (what the planner says), and mistakes on the command line.
+"""`pagewise plan` as a user meets it: the commands of docs/design.md section 1 and their figures, what
+docs/capacity.md shows, the field cases C17 (files that lie) and C22 (what the planner says), and
+mistakes on the command line.
 
 The program is build/release/pagewise, or what PAGEWISE_BIN (or PAGEWISE) names.
 """
@@ -8,6 +9,7 @@ The program is build/release/pagewise, or what PAGEWISE_BIN (or PAGEWISE) names.
 import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 
@@ -86,7 +88,8 @@ def test_what_does_not_fit_is_status_3_with_fixes_cheapest_first():
     assert found["kv_bytes"] == 48 * GIB and found["max_sequences"] == 7
     assert [(fix["fix"], fix["effect"], fix["cost"]) for fix in found["fixes"]] == [
         ("cap the context to 4k",
-         "2.0 GiB each, 15 reserved in full, 24 when paged and the mean real length is at most 2,560",
+         "2.0 GiB each, 15 reserved in full, "
+         "24 when paged and the mean real length is at most 2,560",
          "configuration"),
         ("KV type q8_0", "25.5 GiB, 12 fit (28 at 4k), at most 14", "configuration"),
         ("share a 5,000-token prefix (blocks of 32)", "21.2 GiB, 12 fit", "engineering"),
@@ -222,6 +225,29 @@ def test_a_wrong_command_line_is_one_clear_line_and_status_2(arguments, words):
 def test_help_lists_every_flag():
     result = run("--help")
     assert result.returncode == 0
-    for flag in ["--tokens", "--batch", "--memory", "--requests", "--mib-per-token", "--block-tokens",
-                 "--prefix-tokens", "--calls", "--read-price", "--write-price", "--kv-type-k", "--json"]:
+    for flag in ["--tokens", "--batch", "--memory", "--requests", "--mib-per-token",
+                 "--block-tokens", "--prefix-tokens", "--calls", "--read-price", "--write-price",
+                 "--kv-type-k", "--json"]:
         assert flag in result.stdout
+
+
+def shown_commands():
+    """(command, output) of each example in docs/capacity.md."""
+    text = (ROOT / "docs/capacity.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```console\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        # A command may go on behind a backslash; its output ends at the next one.
+        for part in re.split(r"^\$ ", block.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            yield command, output
+
+
+def test_the_capacity_page_shows_what_the_program_prints():
+    examples = list(shown_commands())
+    assert len(examples) >= 8
+    for command, output in examples:
+        words = command.split()
+        assert words[:2] == ["pagewise", "plan"], command
+        result = run(*words[2:], cwd=ROOT)
+        assert result.returncode == (3 if "Does not fit" in output else 0), command
+        assert result.stdout.rstrip() == output.rstrip(), command
