@@ -8,7 +8,7 @@
 
 namespace pagewise::kernels {
 
-/// "AVX2", "AVX3", "AVX3_DL", "NEON" or "EMU128". Part of what identifies KV bytes outside the
+/// "AVX2", "AVX3", "AVX3_DL", "NEON", or without any of them "EMU128" or "SCALAR" (by compiler). Part of what identifies KV bytes outside the
 /// process.
 std::string_view isa_name();
 
