@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small GGUF files for end-to-end tests: right ones, and ones whose counts claim more than there is."""
+"""Small GGUF files for end-to-end tests: right ones, and ones that claim more than there is."""
 
 import struct
 

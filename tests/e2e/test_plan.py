@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pagewise plan` as a user meets it: the commands of docs/design.md section 1 and their figures, what
-docs/capacity.md shows, the field cases C17 (files that lie) and C22 (what the planner says), and
-mistakes on the command line.
+"""`pagewise plan` as a user meets it: the commands of docs/design.md section 1 and their figures,
+what docs/capacity.md shows, the field cases C17 (files that lie) and C22 (what the planner says),
+and mistakes on the command line.
 
 The program is build/release/pagewise, or what PAGEWISE_BIN (or PAGEWISE) names.
 """
