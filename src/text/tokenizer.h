@@ -30,10 +30,10 @@ class Tokenizer {
   static Result<std::unique_ptr<Tokenizer>> from_gguf(const gguf::File& file);
   virtual ~Tokenizer() = default;
 
-  /// Ids of `text`, without BOS or EOS. parse_special: control tokens spelled in the text become ids;
-  /// without it, added tokens that are not control tokens (<think>) still do, as in the reference
-  /// tokenizers. Invalid UTF-8 is encoded byte by byte; all that can be lost are bytes for which the
-  /// vocabulary has no token. A pure function of the text. Requires: under 4 GiB.
+  /// Ids of `text`, without BOS or EOS. parse_special: control tokens spelled in the text become
+  /// ids; without it, added tokens that are not control tokens (<think>) still do, as in the
+  /// reference tokenizers. Invalid UTF-8 is encoded byte by byte; all that can be lost are bytes
+  /// for which the vocabulary has no token. A pure function of the text. Requires: under 4 GiB.
   virtual std::vector<TokenId> encode(std::string_view text, bool parse_special) const = 0;
   /// Control tokens and added tokens are recognised only where every character of their spelling is
   /// the template's (C16); only added tokens of nothing but white space are recognised in content

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/chat_template.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "text/jinja/eval.h"
+#include "text/jinja/parser.h"
+
+namespace pagewise::text {
+
+namespace {
+
+using jinja::Rope;
+using jinja::Value;
+
+/// While rendering, every part and every joint between two parts of a message has a number of its
+/// own, an index into this table; the template's own text keeps kTemplateOrigin.
+struct Source {
+  int32_t origin = kTemplateOrigin;  // what the caller is told
+  std::size_t message = 0;
+  bool is_joint =
+      false;  // the newline between two parts: the template's, and a break in front of it
+};
+
+/// Roles are written by the template beside control tokens and count as its text, so only plain
+/// words.
+bool is_plain_word(std::string_view role) {
+  return !role.empty() && role.size() <= 64 && std::all_of(role.begin(), role.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+}
+
+Rope content_of(const ChatMessage& message, std::size_t index, std::vector<Source>& sources) {
+  Rope content;
+  for (std::size_t part = 0; part < message.parts.size(); ++part) {
+    if (part > 0) {
+      content.append("\n", static_cast<int32_t>(sources.size()));
+      sources.push_back({kTemplateOrigin, index, true});
+    }
+    content.append(message.parts[part].text, static_cast<int32_t>(sources.size()));
+    sources.push_back({message.parts[part].origin, index, false});
+  }
+  return content;
+}
+
+/// The byte behind the last one that came from `message`.
+std::optional<std::size_t> end_of_message(const Rope& text, const std::vector<Source>& sources,
+                                          std::size_t message) {
+  for (std::size_t run = text.runs().size(); run-- > 0;) {
+    const int32_t source = text.runs()[run].origin;
+    if (source == kTemplateOrigin) continue;
+    if (sources[static_cast<std::size_t>(source)].message == message) return text.runs()[run].end;
+  }
+  return std::nullopt;
+}
+
+ProvenancedText to_provenanced(const Rope& rope, std::size_t end,
+                               const std::vector<Source>& sources) {
+  ProvenancedText result;
+  result.text = rope.bytes().substr(0, end);
+  uint32_t begin = 0;
+  for (const Rope::Run& run : rope.runs()) {
+    const uint32_t stop = std::min(run.end, static_cast<uint32_t>(end));
+    if (begin >= stop) break;
+    const Source source =
+        run.origin == kTemplateOrigin ? Source{} : sources[static_cast<std::size_t>(run.origin)];
+    const bool behind_content =
+        !result.spans.empty() && result.spans.back().origin != kTemplateOrigin;
+    if (source.is_joint && behind_content) result.breaks.push_back(begin);
+    if (!result.spans.empty() && result.spans.back().origin == source.origin) {
+      result.spans.back().end = stop;
+    } else {
+      result.spans.push_back({begin, stop, source.origin});
+    }
+    begin = stop;
+  }
+  return result;
+}
+
+}  // namespace
+
+struct ChatTemplate::Impl {
+  jinja::Body body;
+
+  Result<Rope> render(const ChatInput& input, const std::vector<Rope>& contents) const {
+    std::vector<Value> messages;
+    messages.reserve(contents.size());
+    for (std::size_t i = 0; i < contents.size(); ++i) {
+      PW_ASSIGN_OR_RETURN(
+          Value message,
+          jinja::make_dict({{jinja::make_text("role"), jinja::make_text(input.messages[i].role)},
+                            {jinja::make_text("content"), Value(contents[i])}}));
+      messages.push_back(std::move(message));
+    }
+    PW_ASSIGN_OR_RETURN(Value list, jinja::make_list(std::move(messages)));
+    jinja::Variables variables;
+    variables.emplace_back("messages", std::move(list));
+    variables.emplace_back("add_generation_prompt",
+                           input.add_generation_prompt && !input.continue_last);
+    variables.emplace_back("bos_token", jinja::make_text(input.bos_token));
+    variables.emplace_back("eos_token", jinja::make_text(input.eos_token));
+    // Templates may rely on these two being there, and none when nothing was given.
+    variables.emplace_back("tools", jinja::None{});
+    variables.emplace_back("documents", jinja::None{});
+    return jinja::render(body, std::move(variables));
+  }
+};
+
+ChatTemplate::ChatTemplate() : impl_(std::make_unique<Impl>()) {}
+ChatTemplate::~ChatTemplate() = default;
+
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view source) {
+  auto body = jinja::parse(source);
+  if (!body) {
+    return Error{body.error().code, fmt::format("chat template: {}", body.error().message)};
+  }
+  std::unique_ptr<ChatTemplate> result(new ChatTemplate());
+  result->impl_->body = std::move(body).value();
+  return result;
+}
+
+Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
+  std::vector<Source> sources;
+  std::vector<Rope> contents;
+  for (std::size_t i = 0; i < input.messages.size(); ++i) {
+    if (!is_plain_word(input.messages[i].role)) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("messages[{}]: a role is a word of at most 64 letters, digits, '_' "
+                               "and '-'",
+                               i)};
+    }
+    for (const ContentPart& part : input.messages[i].parts) {
+      if (part.origin >= 0) continue;
+      // A part that passed for the template's text could spell control tokens.
+      return Error{ErrorCode::kInternal,
+                   fmt::format("messages[{}]: a content part without an origin", i)};
+    }
+    contents.push_back(content_of(input.messages[i], i, sources));
+  }
+  if (!input.continue_last) {
+    PW_ASSIGN_OR_RETURN(const Rope text, impl_->render(input, contents));
+    return to_provenanced(text, text.size(), sources);
+  }
+  if (input.messages.empty() || input.messages.back().role != "assistant") {
+    return Error{ErrorCode::kInvalidArgument,
+                 "only a last message of role assistant can be continued"};
+  }
+  const std::size_t last = input.messages.size() - 1;
+  PW_ASSIGN_OR_RETURN(Rope text, impl_->render(input, contents));
+  std::optional<std::size_t> end = end_of_message(text, sources, last);
+  if (!end) {
+    // Nothing of it was rendered (it may be empty): a character that stands for it shows the place.
+    contents.back() = Rope("x", static_cast<int32_t>(sources.size()));
+    sources.push_back({kTemplateOrigin, last, false});
+    PW_ASSIGN_OR_RETURN(text, impl_->render(input, contents));
+    end = end_of_message(text, sources, last);
+    if (!end) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "the model's chat template does not render the last message, so it cannot be "
+                   "continued"};
+    }
+    --*end;
+  }
+  return to_provenanced(text, *end, sources);
+}
+
+}  // namespace pagewise::text

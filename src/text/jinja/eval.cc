@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/jinja/eval.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "text/jinja/builtins.h"
+#include "text/jinja/operators.h"
+#include "text/provenance.h"
+
+namespace pagewise::text::jinja {
+
+namespace {
+
+/// How a body was left.
+enum class Flow { kNext, kBreak, kContinue };
+
+class Evaluator {
+ public:
+  explicit Evaluator(Variables variables) { scopes_.push_back(std::move(variables)); }
+
+  Result<Rope> run_template(const Body& body) {
+    Rope out;
+    PW_ASSIGN_OR_RETURN(const Flow flow, run(body, out));
+    (void)flow;  // the parser lets no break out of its loop
+    return out;
+  }
+
+ private:
+  static Error at_line(uint32_t line, const Error& error) {
+    return {error.code, fmt::format("chat template, line {}: {}", line, error.message)};
+  }
+  static Status at_line(uint32_t line, const Status& status) {
+    return status ? status : Status(at_line(line, status.error()));
+  }
+  template <typename T>
+  static Result<T> at_line(uint32_t line, Result<T> result) {
+    if (result) return result;
+    return at_line(line, result.error());
+  }
+
+  // ---- variables
+  // ----------------------------------------------------------------------------------
+
+  Value look_up(const std::string& name) const {
+    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+      for (const auto& [key, value] : *scope) {
+        if (key == name) return value;
+      }
+    }
+    return Undefined{name};
+  }
+
+  void assign(const std::string& name, Value value) {
+    for (auto& [key, old] : scopes_.back()) {
+      if (key == name) {
+        old = std::move(value);
+        return;
+      }
+    }
+    scopes_.back().emplace_back(name, std::move(value));
+  }
+
+  Status assign_all(uint32_t line, const std::vector<std::string>& targets, const Value& value) {
+    if (targets.size() == 1) {
+      assign(targets[0], value);
+      return Status::ok();
+    }
+    auto items = at_line(line, to_list(value, session_));
+    if (!items) return items.error();
+    const std::vector<Value>& list = items->list()->items;
+    if (list.size() != targets.size()) {
+      return at_line(line, Error{ErrorCode::kInvalidArgument,
+                                 fmt::format("{} values cannot be unpacked into {} names",
+                                             list.size(), targets.size())});
+    }
+    for (std::size_t i = 0; i < targets.size(); ++i) assign(targets[i], list[i]);
+    return Status::ok();
+  }
+
+  // ---- statements
+  // ---------------------------------------------------------------------------------
+
+  Status write(uint32_t line, const Rope& text, Rope& out) {
+    const std::size_t size = out.size() + text.size();
+    PW_RETURN_IF_ERROR(
+        at_line(line, session_.spend_text(size > Session::kTextBytesMax ? size : text.size())));
+    out.append(text);
+    return Status::ok();
+  }
+
+  Result<Flow> run(const Body& body, Rope& out) {
+    for (const Statement& statement : body) {
+      PW_RETURN_IF_ERROR(at_line(statement.line, session_.spend(1)));
+      PW_ASSIGN_OR_RETURN(
+          const Flow flow,
+          std::visit([&](const auto& node) { return execute(node, statement.line, out); },
+                     statement.node));
+      if (flow != Flow::kNext) return flow;
+    }
+    return Flow::kNext;
+  }
+
+  Result<Flow> execute(const Output& node, uint32_t line, Rope& out) {
+    PW_RETURN_IF_ERROR(write(line, Rope(node.text, kTemplateOrigin), out));
+    return Flow::kNext;
+  }
+
+  Result<Flow> execute(const Print& node, uint32_t line, Rope& out) {
+    PW_ASSIGN_OR_RETURN(const Value value, eval(*node.value));
+    if (const Rope* text = value.text()) {
+      PW_RETURN_IF_ERROR(write(line, *text, out));
+      return Flow::kNext;
+    }
+    PW_ASSIGN_OR_RETURN(const Rope text, at_line(line, print(value, session_)));
+    PW_RETURN_IF_ERROR(write(line, text, out));
+    return Flow::kNext;
+  }
+
+  Result<Flow> execute(const If& node, uint32_t, Rope& out) {
+    for (const auto& [condition, body] : node.branches) {
+      PW_ASSIGN_OR_RETURN(const Value value, eval(*condition));
+      if (truthy(value)) return run(body, out);
+    }
+    return run(node.otherwise, out);
+  }
+
+  Result<Flow> execute(const For& node, uint32_t line, Rope& out) {
+    PW_ASSIGN_OR_RETURN(const Value walked, eval(*node.items));
+    PW_ASSIGN_OR_RETURN(Value items, at_line(line, to_list(walked, session_)));
+    if (node.filter) {
+      PW_ASSIGN_OR_RETURN(items, filter(node, line, items));
+    }
+    const ListPtr list = items.shared_list();
+    if (list->items.empty()) return run(node.otherwise, out);
+    const uint32_t nesting = loops_++;
+    for (std::size_t i = 0; i < list->items.size(); ++i) {
+      // What an iteration sets is gone in the next one; only a namespace carries it on.
+      scopes_.emplace_back();
+      auto loop = std::make_shared<Loop>();
+      loop->items = list;
+      loop->index = i;
+      loop->nesting = nesting;
+      assign("loop", LoopPtr(std::move(loop)));
+      PW_RETURN_IF_ERROR(at_line(line, session_.spend(1)));
+      PW_RETURN_IF_ERROR(assign_all(line, node.targets, list->items[i]));
+      PW_ASSIGN_OR_RETURN(const Flow flow, run(node.body, out));
+      scopes_.pop_back();
+      if (flow == Flow::kBreak) break;
+    }
+    --loops_;
+    return Flow::kNext;
+  }
+
+  Result<Value> filter(const For& node, uint32_t line, const Value& items) {
+    std::vector<Value> kept;
+    for (const Value& item : items.list()->items) {
+      scopes_.emplace_back();
+      PW_RETURN_IF_ERROR(assign_all(line, node.targets, item));
+      PW_ASSIGN_OR_RETURN(const Value keep, eval(*node.filter));
+      scopes_.pop_back();
+      if (truthy(keep)) kept.push_back(item);
+    }
+    return make_list(std::move(kept));
+  }
+
+  Result<Flow> execute(const Set& node, uint32_t line, Rope&) {
+    PW_ASSIGN_OR_RETURN(Value value, eval(*node.value));
+    if (node.attribute.empty()) {
+      PW_RETURN_IF_ERROR(assign_all(line, node.targets, value));
+      return Flow::kNext;
+    }
+    Namespace* name_space = look_up(node.targets[0]).name_space();
+    if (name_space == nullptr) {
+      return at_line(line, Error{ErrorCode::kInvalidArgument,
+                                 fmt::format("'{}' is no namespace, so '{}.{}' cannot be set",
+                                             node.targets[0], node.targets[0], node.attribute)});
+    }
+    name_space->set(node.attribute, std::move(value));
+    return Flow::kNext;
+  }
+
+  Result<Flow> execute(const Capture& node, uint32_t, Rope&) {
+    Rope captured;
+    scopes_.emplace_back();
+    PW_ASSIGN_OR_RETURN(const Flow flow, run(node.body, captured));
+    scopes_.pop_back();
+    assign(node.target, Value(std::move(captured)));
+    return flow;
+  }
+
+  Result<Flow> execute(const Break&, uint32_t, Rope&) { return Flow::kBreak; }
+  Result<Flow> execute(const Continue&, uint32_t, Rope&) { return Flow::kContinue; }
+
+  // ---- expressions
+  // --------------------------------------------------------------------------------
+
+  Result<Value> eval(const Expr& expr) {
+    PW_RETURN_IF_ERROR(at_line(expr.line, session_.spend(1)));
+    return std::visit([&](const auto& node) { return eval_node(node, expr.line); }, expr.node);
+  }
+
+  Result<Value> eval_node(const Literal& node, uint32_t) { return node.value; }
+
+  Result<Value> eval_node(const Name& node, uint32_t) { return look_up(node.name); }
+
+  Result<Value> eval_node(const Attribute& node, uint32_t line) {
+    PW_ASSIGN_OR_RETURN(const Value subject, eval(*node.subject));
+    return at_line(line, get_attribute(subject, node.name));
+  }
+
+  Result<Value> eval_node(const Subscript& node, uint32_t line) {
+    PW_ASSIGN_OR_RETURN(const Value subject, eval(*node.subject));
+    PW_ASSIGN_OR_RETURN(const Value key, eval(*node.key));
+    return at_line(line, get_item(subject, key, session_));
+  }
+
+  Result<Value> eval_node(const Slice& node, uint32_t line) {
+    PW_ASSIGN_OR_RETURN(const Value subject, eval(*node.subject));
+    Value bounds[3] = {None{}, None{}, None{}};
+    const ExprPtr* exprs[3] = {&node.start, &node.stop, &node.step};
+    for (int i = 0; i < 3; ++i) {
+      if (!*exprs[i]) continue;
+      PW_ASSIGN_OR_RETURN(bounds[i], eval(**exprs[i]));
+    }
+    return at_line(line, get_slice(subject, bounds[0], bounds[1], bounds[2], session_));
+  }
+
+  Result<Value> eval_node(const Invocation& node, uint32_t line) {
+    Value subject;
+    if (node.subject) {
+      PW_ASSIGN_OR_RETURN(subject, eval(*node.subject));
+    }
+    Call call{node.builtin->name, subject, {}, {}, {}, session_};
+    for (const ExprPtr& argument : node.arguments) {
+      auto& bound = call.arguments.emplace_back();
+      if (!argument) continue;
+      PW_ASSIGN_OR_RETURN(bound, eval(*argument));
+    }
+    for (const ExprPtr& argument : node.rest) {
+      PW_ASSIGN_OR_RETURN(Value value, eval(*argument));
+      call.rest.push_back(std::move(value));
+    }
+    for (const auto& [name, argument] : node.named) {
+      PW_ASSIGN_OR_RETURN(Value value, eval(*argument));
+      call.named.emplace_back(name, std::move(value));
+    }
+    auto result = node.builtin->function(call);
+    if (node.builtin->raises) return result;
+    return at_line(line, std::move(result));
+  }
+
+  Result<Value> eval_node(const Unary& node, uint32_t line) {
+    PW_ASSIGN_OR_RETURN(const Value operand, eval(*node.operand));
+    return at_line(line, apply_unary(node.op, operand));
+  }
+
+  Result<Value> eval_node(const Binary& node, uint32_t line) {
+    PW_ASSIGN_OR_RETURN(Value left, eval(*node.left));
+    if (node.op == Operator::kAnd || node.op == Operator::kOr) {
+      if (truthy(left) == (node.op == Operator::kOr)) return left;
+      return eval(*node.right);
+    }
+    PW_ASSIGN_OR_RETURN(const Value right, eval(*node.right));
+    return at_line(line, apply_binary(node.op, left, right, session_));
+  }
+
+  Result<Value> eval_node(const Comparison& node, uint32_t line) {
+    PW_ASSIGN_OR_RETURN(Value left, eval(*node.first));
+    for (const auto& [op, operand] : node.rest) {
+      PW_ASSIGN_OR_RETURN(Value right, eval(*operand));
+      PW_ASSIGN_OR_RETURN(const bool holds,
+                          at_line(line, apply_comparison(op, left, right, session_)));
+      if (!holds) return Value(false);
+      left = std::move(right);
+    }
+    return Value(true);
+  }
+
+  Result<Value> eval_node(const Conditional& node, uint32_t) {
+    PW_ASSIGN_OR_RETURN(const Value condition, eval(*node.condition));
+    if (truthy(condition)) return eval(*node.then);
+    if (node.otherwise) return eval(*node.otherwise);
+    return Value(Undefined{"the value of an 'if' without 'else'"});
+  }
+
+  Result<Value> eval_node(const ListDisplay& node, uint32_t line) {
+    std::vector<Value> items;
+    items.reserve(node.items.size());
+    for (const ExprPtr& item : node.items) {
+      PW_ASSIGN_OR_RETURN(Value value, eval(*item));
+      items.push_back(std::move(value));
+    }
+    return at_line(line, make_list(std::move(items), node.is_tuple));
+  }
+
+  Result<Value> eval_node(const DictDisplay& node, uint32_t line) {
+    std::vector<std::pair<Value, Value>> entries;
+    for (const auto& [key_expr, value_expr] : node.entries) {
+      PW_ASSIGN_OR_RETURN(Value key, eval(*key_expr));
+      PW_ASSIGN_OR_RETURN(Value value, eval(*value_expr));
+      if (key.text() == nullptr) {
+        return at_line(
+            line, Error{ErrorCode::kInvalidArgument,
+                        fmt::format("a dictionary's key must be text, not '{}'", type_name(key))});
+      }
+      bool replaced = false;
+      for (auto& [old_key, old_value] : entries) {
+        if (!equal(old_key, key)) continue;
+        old_value = value;
+        replaced = true;
+      }
+      if (!replaced) entries.emplace_back(std::move(key), std::move(value));
+    }
+    return at_line(line, make_dict(std::move(entries)));
+  }
+
+  Session session_;
+  std::vector<Variables> scopes_;
+  uint32_t loops_ = 0;
+};
+
+}  // namespace
+
+Result<Rope> render(const Body& body, Variables variables) {
+  return Evaluator(std::move(variables)).run_template(body);
+}
+
+}  // namespace pagewise::text::jinja

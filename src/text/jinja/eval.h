@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walks a syntax tree and writes the rendered text, every byte with its origin.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/rope.h"
+#include "text/jinja/value.h"
+
+namespace pagewise::text::jinja {
+
+using Variables = std::vector<std::pair<std::string, Value>>;
+
+/// Renders `body` with `variables`. Errors: kInvalidArgument: the template's own sentence where it
+/// raises, otherwise "chat template, line N: ..." for an operation on the wrong kind of value or a
+/// bound of Session. Cost: bounded by Session.
+Result<Rope> render(const Body& body, Variables variables);
+
+}  // namespace pagewise::text::jinja
