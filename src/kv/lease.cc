@@ -37,11 +37,6 @@ EntryId LeaseBook::find(NodeId parent, std::span<const TokenId> tail) const {
   return EntryId();
 }
 
-uint32_t LeaseBook::tokens(EntryId id) const {
-  const Entry& entry = entries_[id.value];
-  return index_.depth(entry.parent) * index_.block_tokens() + entry.tail_tokens;
-}
-
 void LeaseBook::refresh(EntryId id, LeaseClass lease, TimeNs expires) {
   Entry& entry = entries_[id.value];
   entry.lease = std::max(entry.lease, lease);

@@ -68,7 +68,6 @@ class LeaseBook {
   /// The unexpired entry of exactly the prefix that ends `tail.size()` tokens behind `parent`; null
   /// if there is none. Requires: tail shorter than a block, or parent a root and tail not empty.
   EntryId find(NodeId parent, std::span<const TokenId> tail) const;
-  uint32_t tokens(EntryId entry) const;
   /// A read: the entry keeps the larger class and the later expiry.
   void refresh(EntryId entry, LeaseClass lease, TimeNs expires);
 

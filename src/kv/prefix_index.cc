@@ -7,6 +7,10 @@
 
 namespace pagewise::kv {
 
+namespace {
+constexpr std::size_t kChildrenKept = 64;  // 256 bytes
+}
+
 uint32_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
   const auto [end, unused] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   return static_cast<uint32_t>(end - a.begin());
@@ -16,12 +20,15 @@ PrefixIndex::PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks
     : block_tokens_(block_tokens), groups_(static_cast<uint32_t>(blocks.size())) {
   PW_CHECK(block_tokens_ > 0 && groups_ > 0);
   for (uint32_t capacity : blocks) owner_.emplace_back(capacity, NodeId());
-  // A few roots fit without growing; thousands of namespaces grow the slabs once each doubling.
-  const std::size_t slots = *std::min_element(blocks.begin(), blocks.end()) + std::size_t{16};
-  nodes_.reserve(slots);
-  unused_.reserve(slots);
-  tokens_.reserve(slots * block_tokens_);
-  blocks_.reserve(slots * groups_);
+  // All nodes and a few roots; thousands of namespaces grow the slabs.
+  const uint32_t slots = *std::min_element(blocks.begin(), blocks.end()) + 16;
+  nodes_.resize(slots);
+  tokens_.resize(std::size_t{slots} * block_tokens_);
+  blocks_.resize(std::size_t{slots} * groups_);
+  for (uint32_t slot = slots; slot-- > 0;) {
+    nodes_[slot].children.reserve(1);  // a conversation is a chain: its nodes never allocate
+    unused_.push_back(slot);
+  }
 }
 
 NodeId PrefixIndex::allocate() {
@@ -41,7 +48,6 @@ void PrefixIndex::deallocate(NodeId id) {
   Node& node = nodes_[id.value];
   PW_CHECK(node.used && node.children.empty());
   // Reused slots keep their room for children; what one popular prefix once needed is given back.
-  constexpr std::size_t kChildrenKept = 64;
   if (node.children.capacity() > kChildrenKept) std::vector<NodeId>().swap(node.children);
   node.parent = node.root = NodeId();
   node.depth = node.fill = 0;
@@ -52,6 +58,7 @@ void PrefixIndex::deallocate(NodeId id) {
 NodeId PrefixIndex::add_root() {
   const NodeId id = allocate();
   nodes_[id.value].root = id;
+  nodes_[id.value].children.reserve(kChildrenKept);
   return id;
 }
 

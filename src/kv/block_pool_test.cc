@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kv/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace pagewise::kv {
+namespace {
+
+std::vector<uint32_t> take_all(BlockPool& pool) {
+  std::vector<uint32_t> ids;
+  while (pool.free() > 0) ids.push_back(pool.take().value);
+  return ids;
+}
+
+TEST(BlockPool, HandsOutTheLowestFreeIdFirst) {
+  BlockPool pool(5, 0.8, std::nullopt);
+  EXPECT_EQ(take_all(pool), (std::vector<uint32_t>{0, 1, 2, 3, 4}));
+  for (uint32_t id : {3, 1, 4}) pool.release(BlockId(id));
+  EXPECT_EQ(take_all(pool), (std::vector<uint32_t>{1, 3, 4}));
+  pool.check_invariants();
+}
+
+TEST(BlockPool, ShufflesByTheSeedAlone) {
+  BlockPool one(64, 0.8, 1), again(64, 0.8, 1), other(64, 0.8, 2);
+  const std::vector<uint32_t> order = take_all(one);
+  EXPECT_EQ(order, take_all(again));
+  EXPECT_NE(order, take_all(other));
+  std::vector<uint32_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  for (uint32_t id = 0; id < 64; ++id) EXPECT_EQ(sorted[id], id);
+  EXPECT_NE(order, sorted);
+}
+
+TEST(BlockPool, CountsHoldersAndFreesAfterTheLast) {
+  BlockPool pool(2, 0.8, std::nullopt);
+  const BlockId block = pool.take();
+  pool.hold(block);
+  pool.release(block);
+  EXPECT_EQ(pool.live(), 1u);
+  pool.release(block);
+  EXPECT_EQ(pool.live(), 0u);
+  EXPECT_EQ(pool.free(), 2u);
+  pool.check_invariants();
+}
+
+TEST(BlockPool, KeepsFindableBlocksCachedUntilTheyAreForgotten) {
+  BlockPool pool(3, 0.8, std::nullopt);
+  const BlockId block = pool.take();
+  pool.set_findable(block);
+  pool.release(block);
+  EXPECT_EQ(pool.cached(), 1u);
+  EXPECT_EQ(pool.victim(), block);
+  pool.hold(block);  // a hit
+  EXPECT_EQ(pool.live(), 1u);
+  EXPECT_FALSE(pool.victim().valid());
+  pool.release(block);
+  pool.clear_findable(block);
+  EXPECT_EQ(pool.free(), 3u);
+  pool.check_invariants();
+}
+
+TEST(BlockPool, CountsLeasedBlocksLiveOrCached) {
+  BlockPool pool(3, 0.8, std::nullopt);
+  const BlockId block = pool.take();
+  pool.set_findable(block);
+  pool.set_leased(block, true);
+  EXPECT_EQ(pool.leased(), 1u);
+  pool.release(block);
+  EXPECT_EQ(pool.leased(), 1u);
+  pool.clear_findable(block);
+  EXPECT_EQ(pool.leased(), 0u);
+  pool.check_invariants();
+}
+
+TEST(BlockPoolDeathTest, StopsOnABlockThatNobodyHolds) {
+  BlockPool pool(2, 0.8, std::nullopt);
+  EXPECT_DEATH(pool.release(BlockId(0)), "holders");
+  EXPECT_DEATH(pool.hold(BlockId(1)), "holders");
+}
+
+}  // namespace
+}  // namespace pagewise::kv

@@ -1,0 +1,745 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kv/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pagewise::kv {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+using Ids = std::vector<uint32_t>;
+
+Tokens tokens(std::initializer_list<int32_t> values) {
+  Tokens out;
+  for (int32_t value : values) out.emplace_back(value);
+  return out;
+}
+/// first, first + 1, ...: `count` tokens.
+Tokens range(int32_t first, uint32_t count) {
+  Tokens out;
+  for (uint32_t i = 0; i < count; ++i) out.emplace_back(first + static_cast<int32_t>(i));
+  return out;
+}
+Tokens operator+(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// A cache of one group, and a request's life in a few words.
+class Bench {
+ public:
+  explicit Bench(uint32_t blocks, uint32_t block_tokens = 4, CacheConfig config = {}) {
+    config.block_tokens = block_tokens;
+    config.groups = {{blocks, 0}};
+    auto created = KvCache::create(config);
+    cache_ = std::move(created).value();
+  }
+  KvCache* operator->() { return cache_.get(); }
+
+  AdmitRequest request(const Tokens& prompt) const {
+    AdmitRequest request;
+    request.tokens = prompt;
+    request.start = now_;
+    return request;
+  }
+  Result<Admitted> try_admit(const AdmitRequest& request) {
+    orders.clear();
+    return cache_->admit(request, orders);
+  }
+  Admitted admit(const Tokens& prompt) {
+    Result<Admitted> admitted = try_admit(request(prompt));
+    EXPECT_TRUE(admitted.has_value());
+    return admitted.value();
+  }
+  bool ensure(SeqId seq, uint32_t tokens) {
+    orders.clear();
+    return cache_->ensure(seq, tokens, orders).has_value();
+  }
+  /// Computes the whole of `all`.
+  void compute(SeqId seq, const Tokens& all) {
+    ASSERT_TRUE(ensure(seq, static_cast<uint32_t>(all.size())));
+    cache_->publish(seq, all);
+    cache_->check_invariants();
+  }
+  /// Computes the prompt and leaves; returns what was read from the cache.
+  uint32_t serve(const Tokens& prompt) {
+    const Admitted admitted = admit(prompt);
+    compute(admitted.seq, prompt);
+    release(admitted.seq);
+    return admitted.cached_tokens;
+  }
+  /// The same with marked prefixes, each position marked: (tokens, class).
+  CacheUsage serve_marked(const Tokens& prompt, const std::vector<MarkedPrefix>& marks) {
+    std::vector<CachePosition> positions;
+    std::vector<CacheMarker> markers;
+    for (const MarkedPrefix& mark : marks) {
+      markers.push_back({static_cast<uint32_t>(positions.size()), mark.lease});
+      positions.push_back({mark.tokens});
+    }
+    return serve_positions(prompt, positions, markers);
+  }
+  CacheUsage serve_positions(const Tokens& prompt, const std::vector<CachePosition>& positions,
+                             const std::vector<CacheMarker>& markers) {
+    AdmitRequest asked = request(prompt);
+    asked.positions = positions;
+    asked.markers = markers;
+    Result<Admitted> admitted = try_admit(asked);
+    EXPECT_TRUE(admitted.has_value());
+    compute(admitted->seq, prompt);
+    release(admitted->seq);
+    return admitted->usage;
+  }
+  void release(SeqId seq) {
+    cache_->release(seq);
+    cache_->check_invariants();
+  }
+  void set_time(TimeNs now) {
+    now_ = now;
+    cache_->set_time(now);
+    cache_->check_invariants();
+  }
+  Ids table(SeqId seq) const {
+    Ids ids;
+    for (BlockId block : cache_->table(seq, 0)) ids.push_back(block.value);
+    return ids;
+  }
+  Ids fresh() const {
+    Ids ids;
+    for (const FreshBlock& fresh : orders.fresh) ids.push_back(fresh.block.value);
+    return ids;
+  }
+  BlockCounts counts() const { return cache_->counts(0); }
+
+  Orders orders;  // of the last call
+
+ private:
+  std::unique_ptr<KvCache> cache_;
+  TimeNs now_ = 0;
+};
+
+// ---- The worked example of docs/kv.md: ten blocks of four positions, to replay by hand ----
+
+TEST(KvCache, ReplaysTheWorkedExample) {
+  Bench kv(10);
+  // A: eleven prompt tokens, then two generated ones.
+  const Tokens a = range(1, 13);
+  const Admitted first = kv.admit(range(1, 11));
+  EXPECT_EQ(first.cached_tokens, 0u);
+  kv.compute(first.seq, range(1, 11));
+  EXPECT_EQ(kv.table(first.seq), (Ids{0, 1, 2}));
+  kv.compute(first.seq, range(1, 12));
+  kv.compute(first.seq, a);
+  EXPECT_EQ(kv.table(first.seq), (Ids{0, 1, 2, 3}));
+
+  // B shares two whole blocks and then differs.
+  const Tokens b = range(1, 8) + range(20, 3);
+  const Admitted second = kv.admit(b);
+  EXPECT_EQ(second.cached_tokens, 8u);
+  EXPECT_EQ(second.blocks_shared, 2u);
+  kv.compute(second.seq, b);
+  EXPECT_EQ(kv.table(second.seq), (Ids{0, 1, 4}));
+
+  // C differs inside block 2: two positions are copied.
+  const Tokens c = range(1, 10) + tokens({30});
+  const Admitted third = kv.admit(c);
+  EXPECT_EQ(third.cached_tokens, 10u);
+  EXPECT_EQ(kv.orders.copies, (std::vector<CopyOrder>{{0, BlockId(2), BlockId(5), 2}}));
+  kv.compute(third.seq, c);
+  EXPECT_EQ(kv.table(third.seq), (Ids{0, 1, 5}));
+  EXPECT_EQ(kv.counts(), (BlockCounts{10, 6, 0, 4, 0}));
+
+  kv.release(first.seq);  // 3 and 2 become cached, in this order; B and C hold 0 and 1
+  EXPECT_EQ(kv.counts(), (BlockCounts{10, 4, 2, 4, 0}));
+
+  // D is what A computed first, to the token: its last token is computed all the same, and makes a
+  // twin of block 2.
+  const Tokens d = range(1, 12);
+  const Admitted fourth = kv.admit(d);
+  EXPECT_EQ(fourth.cached_tokens, 11u);
+  EXPECT_EQ(kv.orders.copies, (std::vector<CopyOrder>{{0, BlockId(2), BlockId(6), 3}}));
+  kv.compute(fourth.seq, d);
+  EXPECT_EQ(kv->counters().twins, 1u);
+  kv.release(fourth.seq);  // the twin becomes free, the indexed block stays
+  EXPECT_EQ(kv.counts(), (BlockCounts{10, 4, 2, 4, 0}));
+
+  // E needs five blocks: four are free, then block 3 goes, which nobody read again.
+  const Tokens e = range(100, 17);
+  const Admitted fifth = kv.admit(e);
+  kv.compute(fifth.seq, e);
+  EXPECT_EQ(kv.table(fifth.seq), (Ids{6, 7, 8, 9, 3}));
+  EXPECT_EQ(kv->counters().evictions, 1u);
+
+  // All leave. E's prompt, read by nobody, goes from its tail; what was shared stays longest.
+  kv.release(fifth.seq);
+  kv.release(third.seq);
+  kv.release(second.seq);
+  EXPECT_EQ(kv.counts(), (BlockCounts{10, 0, 10, 0, 0}));
+  const Admitted sixth = kv.admit(range(200, 3));
+  Ids given;
+  for (uint32_t block = 1; block <= 10; ++block) {
+    ASSERT_TRUE(kv.ensure(sixth.seq, 4 * block));
+    given.push_back(kv.fresh().at(0));
+    kv->check_invariants();
+  }
+  EXPECT_EQ(given, (Ids{3, 9, 8, 7, 6, 5, 4, 2, 1, 0}));
+  kv.release(sixth.seq);
+  EXPECT_EQ(kv.counts(), (BlockCounts{10, 0, 0, 10, 0}));
+}
+
+// ---- Hits ----
+
+TEST(KvCache, C01ReadsTheSamePromptAgainAndAgain) {
+  Bench kv(64, 16);
+  const Tokens prompt = range(0, 512);
+  EXPECT_EQ(kv.serve(prompt), 0u);
+  for (int repeat = 0; repeat < 9; ++repeat) EXPECT_EQ(kv.serve(prompt), 511u);
+  EXPECT_EQ(kv.counts().live, 0u);
+  EXPECT_EQ(kv.counts().cached, 32u);  // twins of the last block do not pile up
+}
+
+TEST(KvCache, C02NeverReadsABlockThatIsNotComputedYet) {
+  Bench kv(64);
+  const Tokens prompt = range(0, 23);
+  const Admitted one = kv.admit(prompt), other = kv.admit(prompt);
+  EXPECT_EQ(other.cached_tokens, 0u);
+  ASSERT_TRUE(kv.ensure(one.seq, 23));
+  EXPECT_EQ(kv->estimate(kv.request(prompt)).cached_tokens, 0u);  // blocks, but nothing in them
+  kv->publish(one.seq, std::span(prompt).first(10));
+  EXPECT_EQ(kv->estimate(kv.request(prompt)).cached_tokens, 10u);
+  kv.compute(one.seq, prompt);
+  kv.compute(other.seq, prompt);
+  EXPECT_EQ(kv->counters().twins, 5u);
+  EXPECT_EQ(kv->estimate(kv.request(prompt)).cached_tokens, 22u);
+  kv.release(one.seq);
+  kv.release(other.seq);
+  EXPECT_EQ(kv.counts().cached, 6u);
+}
+
+TEST(KvCache, C03CachesToTheTokenAroundWholeBlocks) {
+  for (const uint32_t size : {1u, 2u, 16u, 32u, 256u}) {
+    SCOPED_TRACE("block of " + std::to_string(size));
+    uint32_t last_cached = 0;
+    std::vector<uint32_t> lengths = {1,        size - 1,     size,     size + 1,    2 * size - 1,
+                                     2 * size, 2 * size + 1, 8 * size, 8 * size + 1};
+    std::sort(lengths.begin(), lengths.end());
+    for (const uint32_t n : lengths) {
+      if (n == 0) continue;
+      Bench kv(64, size);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        for (const uint32_t generated : {1u, 2 * size}) {
+          const bool cold = repeat == 0 && generated == 1;
+          const Tokens prompt = range(0, n);
+          const Admitted admitted = kv.admit(prompt);
+          EXPECT_EQ(admitted.cached_tokens, cold ? 0 : n - 1) << n;
+          Tokens all = prompt;
+          kv.compute(admitted.seq, all);
+          for (uint32_t i = 1; i < generated; ++i) {  // the last sampled token is never computed
+            all.emplace_back(1000 + static_cast<int32_t>(i));
+            kv.compute(admitted.seq, all);
+          }
+          kv.release(admitted.seq);
+          const BlockCounts counts = kv.counts();
+          EXPECT_EQ(counts.live, 0u);
+          EXPECT_EQ(counts.live + counts.cached + counts.free, counts.pool);
+          if (!cold) {
+            EXPECT_GE(admitted.cached_tokens, last_cached);
+            last_cached = admitted.cached_tokens;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(KvCache, FindsGeneratedTokensInTheNextTurn) {
+  Bench kv(64);
+  const Tokens turn = range(0, 9), answer = range(50, 6);
+  const Admitted admitted = kv.admit(turn);
+  kv.compute(admitted.seq, turn);
+  Tokens all = turn;
+  for (TokenId token : answer) {
+    all.push_back(token);
+    kv.compute(admitted.seq, all);
+  }
+  kv.release(admitted.seq);
+  // The answer's tokens came back as the client tokenises them: equal up to the fourth.
+  EXPECT_EQ(kv.serve(turn + range(50, 4) + range(90, 5)), 13u);
+}
+
+TEST(KvCache, KeepsNamespacesApart) {
+  Bench kv(64);
+  AdmitRequest mine = kv.request(Tokens());
+  const Tokens prompt = range(0, 20);
+  kv.serve(prompt);
+  mine.tokens = prompt;
+  mine.cache_namespace = "another";
+  EXPECT_EQ(kv->estimate(mine).cached_tokens, 0u);
+  mine.cache_namespace = "";
+  EXPECT_EQ(kv->estimate(mine).cached_tokens, 19u);
+}
+
+TEST(KvCache, NeitherReadsNorEntersForARequestThatSkipsTheCache) {
+  Bench kv(64);
+  const Tokens prompt = range(0, 20), other = range(100, 20);
+  kv.serve(prompt);
+  AdmitRequest request = kv.request(prompt);
+  request.use_cache = false;
+  Result<Admitted> admitted = kv.try_admit(request);
+  EXPECT_EQ(admitted->cached_tokens, 0u);
+  kv.compute(admitted->seq, prompt);
+  kv.release(admitted->seq);
+  request.tokens = other;
+  admitted = kv.try_admit(request);
+  kv.compute(admitted->seq, other);
+  kv.release(admitted->seq);
+  EXPECT_EQ(kv.serve(other), 0u);
+}
+
+TEST(KvCache, C07OffersOnlyWhatACancelledPrefillHasComputed) {
+  Bench kv(64);
+  const Tokens prompt = range(0, 40);
+  const Admitted admitted = kv.admit(prompt);
+  ASSERT_TRUE(kv.ensure(admitted.seq, 40));
+  kv->publish(admitted.seq, std::span(prompt).first(14));
+  kv.release(admitted.seq);  // the client left
+  EXPECT_EQ(kv.counts(), (BlockCounts{64, 0, 4, 60, 0}));
+  EXPECT_EQ(kv.serve(prompt), 14u);
+}
+
+TEST(KvCache, ReplacesAPartlyFilledBlockByTheOneThatContinuesIt) {
+  Bench kv(64);
+  kv.serve(range(0, 6));                 // one block and two positions
+  EXPECT_EQ(kv.serve(range(0, 8)), 6u);  // copied, then filled
+  EXPECT_EQ(kv.counts().cached, 2u);     // the half-filled original is gone
+  EXPECT_EQ(kv.serve(range(0, 8)), 7u);
+}
+
+// ---- Memory ----
+
+TEST(KvCache, C08RefusesWhatCanNeverFitAndChangesNothing) {
+  Bench kv(64, 16);
+  const Tokens prompt = range(0, 2000);
+  AdmitRequest request = kv.request(prompt);
+  request.cover_tokens = 2000;
+  EXPECT_FALSE(kv->estimate(request).fits_ever);
+  Result<Admitted> admitted = kv.try_admit(request);
+  ASSERT_FALSE(admitted.has_value());
+  EXPECT_EQ(admitted.error().code, ErrorCode::kPoolExhausted);
+  EXPECT_EQ(kv.counts().free, 64u);
+  EXPECT_EQ(kv->sequences(), 0u);
+}
+
+TEST(KvCache, AdmitsAPromptOfTheWholePoolWhoseOwnPartialBlockIsInTheWay) {
+  Bench kv(4);
+  kv.serve(range(0, 14) + tokens({99, 98}));  // the pool is full of a prompt that differs at 14
+  AdmitRequest request = kv.request(Tokens());
+  const Tokens prompt = range(0, 16);
+  request.tokens = prompt;
+  request.cover_tokens = 16;
+  const Result<Admitted> admitted = kv.try_admit(request);
+  ASSERT_TRUE(admitted.has_value());
+  EXPECT_EQ(admitted->cached_tokens, 12u);  // 14 are known, but their last block had to go
+  EXPECT_TRUE(kv.orders.copies.empty());
+  kv->check_invariants();
+}
+
+TEST(KvCache, TakesAllBlocksOrNone) {
+  Bench kv(4);
+  const Admitted admitted = kv.admit(range(0, 3));
+  ASSERT_TRUE(kv.ensure(admitted.seq, 12));
+  EXPECT_FALSE(kv.ensure(admitted.seq, 17));
+  EXPECT_TRUE(kv.orders.fresh.empty());
+  EXPECT_EQ(kv->tokens_covered(admitted.seq), 12u);
+  EXPECT_EQ(kv.counts().free, 1u);
+}
+
+TEST(KvCache, GivesFreeBlocksBeforeCachedOnes) {
+  Bench kv(4);
+  kv.serve(range(0, 8));
+  const Admitted admitted = kv.admit(range(100, 9));
+  ASSERT_TRUE(kv.ensure(admitted.seq, 8));
+  EXPECT_EQ(kv.fresh(), (Ids{2, 3}));
+  ASSERT_TRUE(kv.ensure(admitted.seq, 9));
+  EXPECT_EQ(kv.fresh(), (Ids{1}));  // the tail of the cached prompt
+  EXPECT_EQ(kv->counters().evictions, 1u);
+}
+
+TEST(KvCache, KeepsASharedPrefixThroughAScanOfSingleUsePrompts) {
+  const auto hit_after_scan = [](double protected_share) {
+    CacheConfig config;
+    config.protected_share = protected_share;
+    Bench kv(32, 4, config);
+    const Tokens system = range(0, 40);
+    kv.serve(system + tokens({1000}));
+    kv.serve(system + tokens({1001}));
+    for (int32_t job = 0; job < 100; ++job) kv.serve(range(5000 + 100 * job, 30));
+    return kv.serve(system + tokens({1002}));
+  };
+  EXPECT_EQ(hit_after_scan(0.8), 40u);
+  EXPECT_EQ(hit_after_scan(0), 0u);  // plain LRU forgets it
+}
+
+TEST(KvCache, LetsNewFavouritesReplaceOldOnes) {
+  Bench kv(16);
+  for (int i = 0; i < 5; ++i) kv.serve(range(0, 40));
+  for (int i = 0; i < 5; ++i) kv.serve(range(1000, 40));
+  EXPECT_EQ(kv.serve(range(1000, 40)), 39u);
+}
+
+TEST(KvCache, HandsOutShuffledBlocksUnderTheDebugFlag) {
+  CacheConfig config;
+  config.shuffle_blocks = true;
+  config.shuffle_seed = 5;
+  Bench kv(64, 4, config);
+  const Admitted admitted = kv.admit(range(0, 3));
+  ASSERT_TRUE(kv.ensure(admitted.seq, 256));
+  Ids ids = kv.table(admitted.seq);
+  EXPECT_FALSE(std::is_sorted(ids.begin(), ids.end()));
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end());
+}
+
+TEST(KvCache, LetsATwinTakeThePlaceOfAnEvictedBlock) {
+  Bench kv(6);
+  const Tokens prompt = range(0, 8);
+  const Admitted one = kv.admit(prompt), other = kv.admit(prompt);
+  kv.compute(one.seq, prompt);
+  kv.compute(other.seq, prompt);  // twins: 2 and 3, private
+  EXPECT_EQ(kv.table(other.seq), (Ids{2, 3}));
+  const Tokens longer = prompt + range(50, 4);
+  kv.compute(other.seq, longer);  // block 4, findable behind block 1
+  kv.release(one.seq);            // 1 and 0 are cached
+  const Admitted third = kv.admit(range(900, 3));
+  ASSERT_TRUE(kv.ensure(third.seq, 12));
+  EXPECT_EQ(kv.fresh(), (Ids{5, 1, 0}));
+  EXPECT_EQ(kv->counters().evictions, 0u);  // no contents were lost
+  kv.release(third.seq);
+  EXPECT_EQ(kv->estimate(kv.request(longer)).cached_tokens, 11u);
+}
+
+TEST(KvCache, KeepsEveryLayerGroupInStep) {
+  CacheConfig config;
+  config.block_tokens = 4;
+  config.groups = {{8, 0}, {3, 0}};
+  auto cache = std::move(KvCache::create(config)).value();
+  Orders orders;
+  const Tokens prompt = range(0, 7);
+  AdmitRequest request;
+  request.tokens = prompt;
+  const Admitted one = cache->admit(request, orders).value();
+  EXPECT_FALSE(cache->ensure(one.seq, 16, orders));  // the smaller group decides
+  EXPECT_TRUE(orders.fresh.empty());
+  ASSERT_TRUE(cache->ensure(one.seq, 7, orders));
+  EXPECT_EQ(orders.fresh.size(), 4u);
+  cache->publish(one.seq, prompt);
+  cache->release(one.seq);
+  orders.clear();
+  request.cover_tokens = 7;
+  EXPECT_EQ(cache->admit(request, orders)->cached_tokens, 6u);
+  EXPECT_EQ(orders.copies, (std::vector<CopyOrder>{{0, BlockId(1), BlockId(2), 2},
+                                                   {1, BlockId(1), BlockId(2), 2}}));
+  cache->check_invariants();
+}
+
+// ---- Forks ----
+
+TEST(KvCache, SharesThePromptOfAForkAndCopiesTheTailOnTheFirstWrite) {
+  Bench kv(8);
+  const Tokens prompt = range(0, 6);
+  const Admitted first = kv.admit(prompt);
+  kv.compute(first.seq, prompt);
+  const SeqId fork = kv->fork(first.seq);
+  EXPECT_EQ(kv.table(fork), (Ids{0, 1}));
+  EXPECT_EQ(kv.counts().live, 2u);
+  ASSERT_TRUE(kv.ensure(first.seq, 7));
+  EXPECT_EQ(kv.orders.copies, (std::vector<CopyOrder>{{0, BlockId(1), BlockId(2), 2}}));
+  EXPECT_EQ(kv.table(first.seq), (Ids{0, 2}));
+  ASSERT_TRUE(kv.ensure(fork, 7));  // alone with it now: writes in place
+  EXPECT_TRUE(kv.orders.copies.empty());
+  kv->publish(first.seq, prompt + tokens({70}));
+  kv->publish(fork, prompt + tokens({71}));
+  kv->check_invariants();
+  EXPECT_EQ(kv->estimate(kv.request(prompt + tokens({70, 0}))).cached_tokens, 7u);
+  EXPECT_EQ(kv->estimate(kv.request(prompt + tokens({71, 0}))).cached_tokens, 7u);
+  kv.release(first.seq);
+  kv.release(fork);
+  EXPECT_EQ(kv.counts().live, 0u);
+}
+
+TEST(KvCache, CopiesNothingForAForkAtABlockBoundary) {
+  Bench kv(8);
+  const Tokens prompt = range(0, 8);
+  const Admitted first = kv.admit(prompt);
+  kv.compute(first.seq, prompt);
+  const SeqId fork = kv->fork(first.seq);
+  ASSERT_TRUE(kv.ensure(first.seq, 9));
+  EXPECT_TRUE(kv.orders.copies.empty());
+  ASSERT_TRUE(kv.ensure(fork, 9));
+  EXPECT_TRUE(kv.orders.copies.empty());
+  EXPECT_EQ(kv.counts().live, 4u);
+}
+
+// ---- Entries and leases ----
+
+constexpr TimeNs k5mNs = 300'000'000'000, k1hNs = 3'600'000'000'000;
+constexpr LeaseClass k5m = LeaseClass::k5m, k1h = LeaseClass::k1h;
+
+TEST(KvCacheLease, C11CreatesThenReadsAndAlwaysAddsUp) {
+  Bench kv(128, 32);
+  const Tokens system = range(0, 1200);
+  EXPECT_EQ(kv.serve_marked(system + range(5000, 20), {{1200, k5m}}), (CacheUsage{0, 1200, 0, 20}));
+  EXPECT_EQ(kv.serve_marked(system + range(5000, 20), {{1200, k5m}}), (CacheUsage{1200, 0, 0, 20}));
+  EXPECT_EQ(kv.serve_marked(system + range(6000, 9), {{1200, k5m}}), (CacheUsage{1200, 0, 0, 9}));
+  EXPECT_EQ(kv.serve_marked(system + range(5000, 20), {}), (CacheUsage{0, 0, 0, 1220}));
+  EXPECT_EQ(kv->entries(), 1u);
+  EXPECT_EQ(kv.counts().leased, 38u);  // 37 whole blocks and one of 16 positions
+}
+
+TEST(KvCacheLease, WritesAnEntryOnlyOnceThePrefillCoversIt) {
+  Bench kv(64);
+  const Tokens prompt = range(0, 20);
+  const std::vector<CachePosition> positions = {{10}};
+  const std::vector<CacheMarker> markers = {{0, k5m}};
+  AdmitRequest request = kv.request(prompt);
+  request.positions = positions;
+  request.markers = markers;
+  const Admitted admitted = kv.try_admit(request).value();
+  EXPECT_EQ(admitted.usage, (CacheUsage{0, 10, 0, 10}));
+  ASSERT_TRUE(kv.ensure(admitted.seq, 20));
+  kv->publish(admitted.seq, std::span(prompt).first(9));
+  EXPECT_EQ(kv->entries(), 0u);
+  kv->publish(admitted.seq, std::span(prompt).first(10));
+  EXPECT_EQ(kv->entries(), 1u);
+}
+
+TEST(KvCacheLease, WritesNothingForARequestThatWasCancelledBefore) {
+  Bench kv(8);
+  const Tokens prompt = range(0, 16);
+  const std::vector<CachePosition> positions = {{16}};
+  const std::vector<CacheMarker> markers = {{0, k5m}};
+  AdmitRequest request = kv.request(prompt);
+  request.positions = positions;
+  request.markers = markers;
+  for (int i = 0; i < 3; ++i) {  // what was promised is given back each time
+    const Admitted admitted = kv.try_admit(request).value();
+    EXPECT_EQ(admitted.usage.created_5m_tokens, 16u);
+    kv.release(admitted.seq);
+  }
+  EXPECT_EQ(kv->entries(), 0u);
+}
+
+TEST(KvCacheLease, MeasuresFromTheStartOfTheRequestAndRefreshesByReading) {
+  Bench kv(64);
+  const Tokens prompt = range(0, 20);
+  kv.serve_marked(prompt, {{16, k5m}});
+  kv.set_time(k5mNs - 1);
+  EXPECT_EQ(kv.serve_marked(prompt, {{16, k5m}}).read_tokens, 16u);
+  kv.set_time(2 * k5mNs - 2);
+  EXPECT_EQ(kv.serve_marked(prompt, {{16, k5m}}).read_tokens, 16u);
+  kv.set_time(3 * k5mNs - 2);
+  EXPECT_EQ(kv->entries(), 0u);
+  EXPECT_EQ(kv.counts().leased, 0u);
+  // Expired: a creation by the contract, though the blocks are still read.
+  EXPECT_EQ(kv.serve_marked(prompt, {{16, k5m}}), (CacheUsage{0, 16, 0, 4}));
+  EXPECT_EQ(kv->counters().leases_broken, 0u);
+}
+
+TEST(KvCacheLease, KeepsTheLargerClassWithoutACharge) {
+  Bench kv(64);
+  const Tokens prompt = range(0, 20);
+  kv.serve_marked(prompt, {{16, k5m}});
+  EXPECT_EQ(kv.serve_marked(prompt, {{16, k1h}}), (CacheUsage{16, 0, 0, 4}));
+  kv.set_time(k1hNs - 1);
+  EXPECT_EQ(kv.serve_marked(prompt, {{16, k5m}}).read_tokens, 16u);
+  kv.set_time(k1hNs + 1);
+  EXPECT_EQ(kv->entries(), 1u);  // the five minutes of the last reader
+  kv.set_time(k1hNs - 1 + k5mNs);
+  EXPECT_EQ(kv->entries(), 0u);
+}
+
+/// The worked example of reference B4, ten tokens a content block.
+TEST(KvCacheLease, LooksBackTwentyPositionsFromEachMarker) {
+  Bench kv(256);
+  const auto turn = [&](uint32_t blocks, std::vector<uint32_t> marked) {
+    std::vector<CachePosition> positions;
+    for (uint32_t i = 1; i <= blocks; ++i) positions.push_back({10 * i});
+    std::vector<CacheMarker> markers;
+    for (uint32_t block : marked) markers.push_back({block - 1, k5m});
+    return kv.serve_positions(range(0, 10 * blocks + 3), positions, markers);
+  };
+  EXPECT_EQ(turn(10, {10}), (CacheUsage{0, 100, 0, 3}));
+  EXPECT_EQ(turn(15, {15}), (CacheUsage{100, 50, 0, 3}));
+  EXPECT_EQ(turn(34, {15, 34}).read_tokens, 150u);  // 34..15 reaches it
+  kv->clear();
+  turn(10, {10});
+  turn(15, {15});
+  EXPECT_EQ(turn(35, {35}), (CacheUsage{0, 350, 0, 3}));  // 35..16 misses 15 by one
+  kv->clear();
+  turn(15, {15});
+  EXPECT_EQ(turn(35, {15, 35}), (CacheUsage{150, 200, 0, 3}));  // a second marker on 15 finds it
+}
+
+TEST(KvCacheLease, DoesNotFindWhatNobodyMarked) {
+  Bench kv(64);
+  kv.serve(range(0, 20));
+  EXPECT_EQ(kv.serve_marked(range(0, 20), {{16, k5m}}), (CacheUsage{0, 16, 0, 4}));
+}
+
+TEST(KvCacheLease, FindsAnEntryThatEndsInsideABlockWhateverFollowsIt) {
+  Bench kv(64);
+  const Tokens system = range(0, 10);  // two blocks and two positions
+  kv.serve_marked(system + range(100, 5), {{10, k5m}});
+  for (int32_t other = 200; other < 1000; other += 100) {
+    EXPECT_EQ(kv.serve_marked(system + range(other, 5), {{10, k5m}}), (CacheUsage{10, 0, 0, 5}));
+  }
+  EXPECT_EQ(kv->entries(), 1u);
+  // One token less in common, inside the same block: no read.
+  EXPECT_EQ(kv.serve_marked(range(0, 9) + range(300, 5), {{10, k5m}}).read_tokens, 0u);
+}
+
+TEST(KvCacheLease, LeavesShortPrefixesAlone) {
+  CacheConfig config;
+  config.cache_tokens_min = 12;
+  Bench kv(64, 4, config);
+  EXPECT_EQ(kv.serve_marked(range(0, 20), {{11, k5m}}), (CacheUsage{0, 0, 0, 20}));
+  EXPECT_EQ(kv.serve_marked(range(0, 20), {{11, k5m}}), (CacheUsage{0, 0, 0, 20}));
+  EXPECT_EQ(kv->entries(), 0u);
+  EXPECT_EQ(kv.serve_marked(range(0, 20), {{12, k5m}}), (CacheUsage{0, 12, 0, 8}));
+}
+
+TEST(KvCacheLease, TakesAtMostItsShareAndReportsNoCreationBeyond) {
+  CacheConfig config;
+  config.lease_share = 0.5;
+  Bench kv(16, 4, config);
+  EXPECT_EQ(kv.serve_marked(range(0, 25), {{24, k5m}}),
+            (CacheUsage{0, 24, 0, 1}));  // 6 of 8 blocks
+  EXPECT_EQ(kv.serve_marked(range(100, 13), {{12, k5m}}), (CacheUsage{0, 0, 0, 13}));
+  EXPECT_EQ(kv->counters().leases_refused, 1u);
+  // Of two markers the shorter one still fits.
+  EXPECT_EQ(kv.serve_marked(range(200, 13), {{8, k5m}, {12, k5m}}), (CacheUsage{0, 8, 0, 5}));
+  EXPECT_EQ(kv.counts().leased, 8u);
+  // What is leased already takes no further share.
+  EXPECT_EQ(kv.serve_marked(range(0, 25), {{16, k5m}}).input_tokens, 9u);
+  EXPECT_EQ(kv->entries(), 3u);
+}
+
+TEST(KvCacheLease, HoldsANamespaceToItsOwnShare) {
+  CacheConfig config;
+  config.lease_share = 0.5;
+  config.lease_share_namespace = 0.5;
+  Bench kv(32, 4, config);  // 16 leased blocks, 8 for one namespace
+  EXPECT_EQ(kv.serve_marked(range(0, 33), {{32, k5m}}).created_5m_tokens, 32u);
+  EXPECT_EQ(kv.serve_marked(range(100, 5), {{4, k5m}}).created_5m_tokens, 0u);
+  const Tokens prompt = range(100, 5);
+  const std::vector<CachePosition> positions = {{4}};
+  const std::vector<CacheMarker> markers = {{0, k5m}};
+  AdmitRequest request = kv.request(prompt);
+  request.cache_namespace = "another";
+  request.positions = positions;
+  request.markers = markers;
+  EXPECT_EQ(kv.try_admit(request)->usage.created_5m_tokens, 4u);
+}
+
+TEST(KvCacheLease, CountsEqualPromisesOnce) {
+  CacheConfig config;
+  config.lease_share = 0.5;
+  Bench kv(64, 4, config);
+  const Tokens system = range(0, 80);  // 20 of 32 blocks
+  const std::vector<CachePosition> positions = {{80}};
+  const std::vector<CacheMarker> markers = {{0, k5m}};
+  for (int32_t client = 0; client < 3; ++client) {
+    const Tokens prompt = system + range(1000 + 10 * client, 2);
+    AdmitRequest request = kv.request(prompt);
+    request.positions = positions;
+    request.markers = markers;
+    EXPECT_EQ(kv.try_admit(request)->usage.created_5m_tokens, 80u) << client;
+    kv->check_invariants();
+  }
+}
+
+TEST(KvCacheLease, OutlivesUnleasedBlocksAndBreaksBeforeARequestWaits) {
+  Bench kv(8);
+  EXPECT_EQ(kv.serve_marked(range(0, 9), {{8, k5m}}), (CacheUsage{0, 8, 0, 1}));
+  for (int32_t job = 1; job < 20; ++job) kv.serve(range(1000 * job, 20));
+  EXPECT_EQ(kv.serve_marked(range(0, 9), {{8, k5m}}), (CacheUsage{8, 0, 0, 1}));
+  EXPECT_EQ(kv->counters().leases_broken, 0u);
+  kv.serve(range(50000, 32));  // the whole pool
+  EXPECT_EQ(kv->counters().leases_broken, 1u);
+  EXPECT_EQ(kv->entries(), 0u);
+  EXPECT_EQ(kv.serve_marked(range(0, 9), {{8, k5m}}), (CacheUsage{0, 8, 0, 1}));
+}
+
+TEST(KvCacheLease, BreaksTheLeastRecentlyReadFirst) {
+  Bench kv(8);
+  kv.serve_marked(range(0, 8), {{8, k5m}});
+  kv.serve_marked(range(100, 8), {{8, k5m}});
+  kv.serve_marked(range(0, 8), {{8, k5m}});
+  kv.serve(range(1000, 24));
+  EXPECT_EQ(kv->counters().leases_broken, 1u);
+  EXPECT_EQ(kv.serve_marked(range(0, 8), {{8, k5m}}).read_tokens, 8u);
+}
+
+TEST(KvCacheLease, IgnoresPositionsAndMarkersThatCannotBe) {
+  Bench kv(64);
+  const std::vector<CachePosition> positions = {{0}, {8}, {4}, {999}};
+  const std::vector<CacheMarker> markers = {{0, k5m}, {3, k5m}, {1, k5m}, {7, k1h}};
+  EXPECT_EQ(kv.serve_positions(range(0, 12), positions, markers), (CacheUsage{0, 8, 0, 4}));
+  EXPECT_EQ(kv.serve_positions(range(0, 12), positions, markers), (CacheUsage{8, 0, 0, 4}));
+}
+
+TEST(KvCache, ClearsOneNamespaceOrAll) {
+  Bench kv(64);
+  const Tokens prompt = range(0, 20);
+  kv.serve_marked(prompt, {{16, k5m}});
+  AdmitRequest other = kv.request(prompt);
+  other.cache_namespace = "another";
+  const Admitted running = kv.try_admit(other).value();
+  kv.compute(running.seq, prompt);
+  EXPECT_EQ(kv->clear(""), 5u);
+  EXPECT_EQ(kv->entries(), 0u);
+  EXPECT_EQ(kv->counters().leases_broken, 0u);
+  EXPECT_EQ(kv->estimate(kv.request(prompt)).cached_tokens, 0u);
+  EXPECT_EQ(kv->estimate(other).cached_tokens, 19u);
+  kv->clear();
+  EXPECT_EQ(kv->estimate(other).cached_tokens, 0u);
+  kv.compute(running.seq, prompt + tokens({7}));  // runs on, but enters no more
+  kv.release(running.seq);
+  EXPECT_EQ(kv.counts().free, 64u);
+}
+
+TEST(KvCache, RefusesAConfigurationThatCannotWork) {
+  const auto code = [](CacheConfig config) { return KvCache::create(config).status().code(); };
+  CacheConfig good;
+  good.groups = {{4, 0}};
+  EXPECT_EQ(code(good), ErrorCode::kOk);
+  CacheConfig sliding = good;
+  sliding.groups.push_back({4, 512});
+  EXPECT_EQ(code(sliding), ErrorCode::kUnsupported);
+  CacheConfig empty = good;
+  empty.groups[0].blocks = 0;
+  EXPECT_EQ(code(empty), ErrorCode::kInvalidArgument);
+  CacheConfig none = good;
+  none.groups.clear();
+  EXPECT_EQ(code(none), ErrorCode::kInvalidArgument);
+  CacheConfig zero = good;
+  zero.block_tokens = 0;
+  EXPECT_EQ(code(zero), ErrorCode::kInvalidArgument);
+  CacheConfig share = good;
+  share.lease_share = 1.5;
+  EXPECT_EQ(code(share), ErrorCode::kInvalidArgument);
+}
+
+TEST(KvCacheDeathTest, StopsOnASequenceThatIsNotOpen) {
+  Bench kv(8);
+  const Admitted admitted = kv.admit(range(0, 3));
+  kv.release(admitted.seq);
+  EXPECT_DEATH(kv->release(admitted.seq), "open");
+}
+
+}  // namespace
+}  // namespace pagewise::kv
