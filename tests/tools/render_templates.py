@@ -94,7 +94,7 @@ SNIPPETS = [
     "{{ 'hello'[0] }}{{ 'hello'[-1] }}{{ 'hello'[9] }}| {{ 'héllo'[1] }}",
     "{{ 'hello'[1:3] }} {{ 'hello'[:-1] }} {{ 'hello'[::2] }} {{ 'hello'[::-1] }} {{ 'héé🙂x'[1:4] }} {{ 'hello'[3:1] }}| {{ 'hello'[-3:] }} {{ 'hello'[10:] }}|",
     "{{ [1, 2, 3, 4][1:3] }} {{ [1, 2, 3][::-1] }} {{ [1, 2, 3][-2:] }} {{ [1, 2, 3, 4, 5][4:0:-2] }} {{ (1, 2, 3)[:2] }}",
-    "{{ missing[1:] }}", "{{ 5[1:] }}", "{{ [1][::0] }}", "{{ [1, 2]['x'] }}|{{ 'abc'['x'] }}|{{ {'a': 1}[1] }}|",
+    "{{ missing[1:] }}", "{{ messages|length }}{% set five = 5 %}{{ five[1:] }}", "{{ messages[none:none]|length }}{{ messages['x':] }}", "{{ messages[missing:] }}", "{{ [1][::0] }}", "{{ [1, 2]['x'] }}|{{ 'abc'['x'] }}|{{ {'a': 1}[1] }}|",
     "{{ {'a': 1, 'a': 2} }} {{ {'a': 1}.get('a') }} {{ {'a': 1}.get('b') }} {{ {'a': 1}.get('b', 3) }} {{ {'a': 1}['b'] }}|",
     # filters
     "{{ '  x '|trim }}| {{ 'xxaxx'|trim('x') }} {{ 5|trim }} {{ missing|trim }}| {{ none|trim }} {{ '\u3000x\u00a0'|trim }}|",
@@ -142,7 +142,7 @@ SNIPPETS = [
     "a\n{% if true %}\nb\n{% endif %}\nc", "a\n   {% if true %}\n  b\n   {% endif %}\nc\n", "a\n   {%+ if true %}\n  b\n   {% endif +%}\nc", "a  {% if true %}  b  {% endif %}  c",
     "a \n {%- if true -%} \n b \n {%- endif -%} \n c", "a \n {{- 1 -}} \n b", "a\n  {{ 1 }}\nb\n\n", "a\n  {# c #}\nb", "a\n  {#- c -#}\n  b", "a {# c #} b", "{# x\ny #}\nz", "\t {% set x = 1 %}\n\n{{ x }}\n",
     "x\r\ny\rz{{ '\\r\\n' }}", "  {% if true %}x{% endif %}  {% if true %}\n  y{% endif %}", "{% if true %}{% if true %}\n\n  z  {% endif %}  {% endif %}", "  {{ 1 }}  {% if true %}  {% endif %}\n  {% if true %}  {% endif %}  \n",
-    "{{'}}'}} {{ '%}' }} {% if '%}' %}x{% endif %} {{ {'a': {'b': 1}}['a']['b'] }} {{ '{{' }}", "{ {% if true %}{{% endif %} } { % {", "a{{ 1 }}\n{{ 2 }}\n", "{{ 1 -}}\n\n  x", "x\n\n{{- 1 }}",
+    "{{'}}'}} {{ '%}' }} {% if '%}' %}x{% endif %} {{ {'a': {'b': 1}}['a']['b'] }} {{ '{{' }}", "{ {% if true %}{ {% endif %} } { % {", "a{{ 1 }}\n{{ 2 }}\n", "{{ 1 -}}\n\n  x", "x\n\n{{- 1 }}",
     "{%- for i in [1, 2] %}\n  {{ i }}\n{%- endfor %}", "{% for i in [1, 2] -%}\n  {{ i }}\n{% endfor %}", "\n\n{% if true %}\n\n{% endif %}\n\n", "\u00a0{% if true %}\u2003{%- endif %}x",
 ]
 BROKEN = [

@@ -206,9 +206,7 @@ void split_at_space(std::string_view bytes, int64_t cuts,
     if (at == count) return;
     const std::size_t begin = at;
     if (cuts == 0) {
-      at = count;
-      while (at > begin && is_space(at - 1)) --at;
-      parts.emplace_back(offsets[begin], offsets[at]);
+      parts.emplace_back(offsets[begin], offsets[count]);
       return;
     }
     while (at < count && !is_space(at)) ++at;
@@ -400,7 +398,10 @@ Result<Value> filter_end_item(const Call& call) {
   return kLast ? items.back() : items.front();
 }
 
-Result<Value> filter_list(const Call& call) { return to_list(call.subject, call.session); }
+Result<Value> filter_list(const Call& call) {
+  PW_ASSIGN_OR_RETURN(const Value list, to_list(call.subject, call.session));
+  return list.list()->is_tuple ? make_list(list.list()->items) : Result<Value>(list);
+}
 
 Result<Value> filter_reverse(const Call& call) {
   PW_ASSIGN_OR_RETURN(const Value list, to_list(call.subject, call.session));

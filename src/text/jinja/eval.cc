@@ -134,14 +134,12 @@ class Evaluator {
     }
     const ListPtr list = items.shared_list();
     if (list->items.empty()) return run(node.otherwise, out);
-    const uint32_t nesting = loops_++;
     for (std::size_t i = 0; i < list->items.size(); ++i) {
       // What an iteration sets is gone in the next one; only a namespace carries it on.
       scopes_.emplace_back();
       auto loop = std::make_shared<Loop>();
       loop->items = list;
       loop->index = i;
-      loop->nesting = nesting;
       assign("loop", LoopPtr(std::move(loop)));
       PW_RETURN_IF_ERROR(at_line(line, session_.spend(1)));
       PW_RETURN_IF_ERROR(assign_all(line, node.targets, list->items[i]));
@@ -149,7 +147,6 @@ class Evaluator {
       scopes_.pop_back();
       if (flow == Flow::kBreak) break;
     }
-    --loops_;
     return Flow::kNext;
   }
 
@@ -318,7 +315,6 @@ class Evaluator {
 
   Session session_;
   std::vector<Variables> scopes_;
-  uint32_t loops_ = 0;
 };
 
 }  // namespace

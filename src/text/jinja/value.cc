@@ -163,8 +163,9 @@ Value Loop::attribute(std::string_view name) const {
   if (name == "first") return at == 0;
   if (name == "last") return at + 1 == count;
   if (name == "length") return count;
-  if (name == "depth") return static_cast<int64_t>(nesting) + 1;
-  if (name == "depth0") return static_cast<int64_t>(nesting);
+  // Only recursive loops, which are refused, get any deeper.
+  if (name == "depth") return int64_t{1};
+  if (name == "depth0") return int64_t{0};
   if (name == "previtem" && at > 0) return items->items[index - 1];
   if (name == "nextitem" && at + 1 < count) return items->items[index + 1];
   return Undefined{"loop." + std::string(name)};

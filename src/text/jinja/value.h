@@ -113,7 +113,6 @@ struct Namespace {
 struct Loop {
   ListPtr items;
   std::size_t index = 0;
-  uint32_t nesting = 0;  // 0: the outermost loop
 
   /// Undefined for an unknown name.
   Value attribute(std::string_view name) const;
