@@ -62,9 +62,8 @@ class Connection;
 }  // namespace
 
 struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
-  Impl(const HttpServerOptions& o, Handler& h, const Clock& c)
+  Impl(const HttpServerOptions& o, const Clock& c)
       : options(o),
-        handler(h),
         clock(c),
         io(std::make_shared<asio::io_context>(1)),
         acceptor(*io),
@@ -80,7 +79,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
   void connection_gone(Connection* connection);
 
   const HttpServerOptions options;
-  Handler& handler;
+  Handler* handler = nullptr;  // set by run()
   const Clock& clock;
   // Shared with wake-ups that the engine may still send after the server is gone.
   std::shared_ptr<asio::io_context> io;
@@ -163,7 +162,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     head_only_ = request.method == "HEAD";
     const bool expects = beast::iequals(parser.get()[http::field::expect], "100-continue");
 
-    std::optional<HttpResponse> refusal = server_->handler.begin(request);
+    std::optional<HttpResponse> refusal = server_->handler->begin(request);
     if (refusal) {
       const bool go_on = co_await refuse_early(parser, *refusal, expects);
       co_return go_on;
@@ -236,7 +235,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       failure = Handler::ReadFailure::kHeaderTooLarge;
     }
     keep_alive_ = false;
-    const HttpResponse response = server_->handler.read_failed(request, failure);
+    const HttpResponse response = server_->handler->read_failed(request, failure);
     const bool sent = co_await send_response(response);
     if (sent) co_await linger();
     co_return false;
@@ -280,9 +279,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     kept.path = request.path;
     kept.request_id = request.request_id;
     try {
-      return server_->handler.handle(std::move(request));
+      return server_->handler->handle(std::move(request));
     } catch (const std::exception&) {
-      return server_->handler.read_failed(kept, Handler::ReadFailure::kInternal);
+      return server_->handler->read_failed(kept, Handler::ReadFailure::kInternal);
     }
   }
 
@@ -580,8 +579,8 @@ HttpServer::HttpServer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpServerOptions& options,
-                                                       Handler& handler, const Clock& clock) {
-  auto impl = std::make_shared<Impl>(options, handler, clock);
+                                                       const Clock& clock) {
+  auto impl = std::make_shared<Impl>(options, clock);
   if (Status status = impl->open(); !status) return status.error();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
@@ -591,7 +590,8 @@ uint16_t HttpServer::port() const {
   return impl_->acceptor.local_endpoint(ignored).port();
 }
 
-void HttpServer::run() {
+void HttpServer::run(Handler& handler) {
+  impl_->handler = &handler;
   impl_->signals.add(SIGINT);
   impl_->signals.add(SIGTERM);
   impl_->wait_for_signal();

@@ -27,16 +27,16 @@ struct HttpServerOptions {
 /// Thread: run() is the network thread; stop() from any.
 class HttpServer {
  public:
-  /// Binds and listens. `handler` and `clock` outlive the server.
+  /// Binds and listens; who connects waits until run(). `clock` outlives the server.
   /// Errors: kIo, naming address and reason (port in use).
   static Result<std::unique_ptr<HttpServer>> listen(const HttpServerOptions& options,
-                                                    Handler& handler, const Clock& clock);
+                                                    const Clock& clock);
   ~HttpServer();
 
   uint16_t port() const;
-  /// Serves until SIGINT, SIGTERM or stop(). Answers under way get drain_s_max; a second signal
-  /// ends them at once.
-  void run();
+  /// Serves until SIGINT, SIGTERM or stop(); `handler` outlives the call. Answers under way get
+  /// drain_s_max; a second signal ends them at once.
+  void run(Handler& handler);
   void stop();
 
   struct Impl;

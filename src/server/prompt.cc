@@ -9,14 +9,14 @@
 namespace pagewise::server {
 namespace {
 
-ApiError no_template() {
+ApiError no_template(const ServedModel& model) {
   return {ErrorKind::kInvalidRequest,
-          "messages: this model file has no chat template; use /v1/completions with a prompt",
+          fmt::format("messages: {}; use /v1/completions with a prompt", model.no_template_reason),
           "messages", "", ""};
 }
 
 ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedModel& model) {
-  if (model.chat_template == nullptr) return no_template();
+  if (model.chat_template == nullptr) return no_template(model);
   text::ChatInput input;
   input.bos_token = model.bos_token;
   input.eos_token = model.eos_token;

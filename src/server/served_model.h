@@ -18,8 +18,9 @@ struct ServedModel {
   std::string name;                  // its real name: header x-model, /v1/models
   std::vector<std::string> aliases;  // globs: '*' any run of characters, '?' one
   const text::Tokenizer* tokenizer = nullptr;
-  const text::ChatTemplate* chat_template = nullptr;  // nullptr: the chat routes say so
-  std::string bos_token;                              // spellings, for the template
+  const text::ChatTemplate* chat_template = nullptr;  // nullptr: the chat routes say why not
+  std::string no_template_reason = "this model file has no chat template";
+  std::string bos_token;  // spellings, for the template
   std::string eos_token;
   uint32_t context_max = 0;  // served context in tokens
   uint32_t choices_max = 1;  // `n` is bounded by the sequences that may run
