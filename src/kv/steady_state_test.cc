@@ -2,7 +2,6 @@
 // A steady decode step allocates nothing: every operator new of this program is counted.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -12,7 +11,7 @@
 #include "kv/kv_cache.h"
 
 namespace {
-std::atomic<uint64_t> allocations{0};
+uint64_t allocations = 0;
 }
 
 void* operator new(std::size_t size) {
