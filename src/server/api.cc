@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 #include <utility>
@@ -477,7 +478,8 @@ class Api final : public Handler {
 
     engine::Request& work = exchange.request;
     work.prompt = std::move(prompt->tokens);
-    work.max_tokens = asked.max_tokens;
+    // The engine clamps to the room left; a bound here keeps the metrics readable.
+    work.max_tokens = std::min<uint64_t>(asked.max_tokens, setup_.model.context_max);
     work.choices = asked.choices;
     work.sampling = asked.sampling;
     if (!asked.seed_given)
