@@ -94,18 +94,20 @@ def call(client, base, manual, question, system_head="", manual_behind=False):
         content = question
     started = time.perf_counter()
     first, at_first = None, None
-    with client.messages.stream(model="claude-demo", max_tokens=24, temperature=0,
+    # The client's own fields know no temperature any more; the server does.
+    with client.messages.stream(model="claude-demo", max_tokens=24,
                                 messages=[{"role": "user", "content": content}],
-                                **extra) as stream:
+                                extra_body={"temperature": 0}, **extra) as stream:
         for event in stream:
             if event.type == "content_block_delta" and first is None:
                 first = time.perf_counter() - started
                 at_first = blocks(base)
         usage = stream.get_final_message().usage
     written, read = usage.cache_creation_input_tokens or 0, usage.cache_read_input_tokens or 0
+    if first is None:
+        sys.exit("the answer was empty, so there is no time to a first token")
     return {"written": written, "read": read, "prompt": usage.input_tokens + written + read,
-            "ttft": first if first is not None else time.perf_counter() - started,
-            "blocks": at_first or blocks(base)}
+            "ttft": first, "blocks": at_first}
 
 
 ROW = "{:<46} {:>7} {:>8} {:>7} {:>6} {:>9}   {:>5} {:>6} {:>6}"
@@ -114,7 +116,7 @@ ROW = "{:<46} {:>7} {:>8} {:>7} {:>6} {:>9}   {:>5} {:>6} {:>6}"
 def print_row(title, result):
     held = result["blocks"]
     print(ROW.format(title, f"{result['prompt']:,}", f"{result['written']:,}",
-                     f"{result['read']:,}", f"{result['read'] / result['prompt']:.0%}",
+                     f"{result['read']:,}", f"{result['read'] / result['prompt']:.1%}",
                      f"{result['ttft'] * 1000:,.0f} ms",
                      held.get("live", 0), held.get("cached", 0), held.get("free", 0)), flush=True)
 
