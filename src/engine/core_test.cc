@@ -121,6 +121,42 @@ TEST(Core, AWaiterComputesOnWhenTheOneThatComputedThePrefixLeaves) {
   EXPECT_EQ(second->admission->cached_tokens, 128U) << "what two steps had computed";
 }
 
+TEST(Core, NobodyWaitsForAPrefixThatHeCouldNotRead) {
+  for (const bool other_namespace : {true, false}) {
+    Options options;
+    options.step_tokens = 64;
+    Bench bench(pool(16, 256), options);
+    (void)bench.submit(greedy(prompt_of(400), 4));
+    Request request = greedy(prompt_of(400), 4);
+    if (other_namespace) {
+      request.cache.cache_namespace = "other";
+    } else {
+      request.cache.use_cache = false;
+    }
+    const auto answer = bench.submit(request);
+    const auto unrelated = bench.submit(greedy(prompt_of(30, 9), 4));
+    bench.step();
+    EXPECT_TRUE(answer->admission.has_value());
+    EXPECT_TRUE(unrelated->admission.has_value());
+    bench.run();
+    EXPECT_EQ(answer->admission->cached_tokens, 0U);
+  }
+}
+
+TEST(Core, WhoWaitsForAPrefixLetsOthersPass) {
+  Options options;
+  options.step_tokens = 64;
+  Bench bench(pool(16, 256), options);
+  (void)bench.submit(greedy(prompt_of(400), 4));
+  const auto joiner = bench.submit(greedy(joined(prompt_of(400), prompt_of(3, 1)), 4));
+  const auto unrelated = bench.submit(greedy(prompt_of(30, 9), 4));
+  bench.step();
+  EXPECT_FALSE(joiner->admission.has_value());
+  EXPECT_TRUE(unrelated->admission.has_value());
+  bench.run();
+  EXPECT_EQ(joiner->admission->cached_tokens, 400U);
+}
+
 TEST(Core, PromptLengthsAroundWholeBlocksKeepTheBooksC03) {
   constexpr uint32_t kBlock = 16;
   Bench bench(pool(kBlock, 256));

@@ -162,6 +162,45 @@ void check_admission(const Request& request, const Admission& admission) {
   EXPECT_LE(admission.blocks_shared, admission.blocks);
 }
 
+uint32_t common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+  const std::size_t most = std::min(a.size(), b.size());
+  return static_cast<uint32_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(most), b.begin()).first -
+      a.begin());
+}
+
+/// What a request says it read must have been there: computed, or marked, by another request of its
+/// namespace that uses the cache.
+void check_reads(const std::vector<Request>& requests,
+                 const std::vector<std::shared_ptr<Recorder>>& answers, std::size_t i) {
+  const Request& request = requests[i];
+  const Admission& admission = *answers[i]->admission;
+  uint32_t readable = 0;
+  bool marked = admission.cache_read_tokens == 0;
+  for (std::size_t j = 0; j < answers.size(); ++j) {
+    const CacheOptions& other = requests[j].cache;
+    if (j == i || !other.use_cache || other.cache_namespace != request.cache.cache_namespace)
+      continue;
+    for (const ChoiceRecord& choice : answers[j]->choices) {
+      std::vector<TokenId> computed = requests[j].prompt;
+      computed.insert(computed.end(), choice.tokens.begin(), choice.tokens.end());
+      readable = std::max(readable, common_prefix(request.prompt, computed));
+    }
+    const uint32_t common = common_prefix(request.prompt, requests[j].prompt);
+    for (const CacheMarker& marker : other.markers) {
+      const uint32_t tokens = other.positions[marker.position].tokens;
+      marked |= tokens == admission.cache_read_tokens && tokens <= common;
+    }
+  }
+  // Tokens behind a stop string were computed, too, but not delivered.
+  const bool stops = std::any_of(requests.begin(), requests.end(),
+                                 [](const Request& r) { return !r.stops.empty(); });
+  if (!stops) {
+    EXPECT_LE(admission.cached_tokens, readable) << "request " << i;
+  }
+  EXPECT_TRUE(marked) << "request " << i << " reads a prefix that nobody marked";
+}
+
 struct Totals {
   uint64_t requests = 0, steps = 0, hit_tokens = 0, preemptions = 0, cancelled = 0, failed = 0;
   uint64_t copies = 0, evictions = 0, broken = 0, reads = 0;
@@ -245,6 +284,22 @@ void run_seed(uint64_t seed, Totals& totals) {
         EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), want.tokens.begin())) << what;
       }
     }
+  }
+  std::vector<std::shared_ptr<Recorder>> answers;
+  uint64_t computed = 0;
+  for (const Client& client : clients) answers.push_back(client.recorder);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i]->admission) continue;
+    computed += answers[i]->admission->prompt_tokens - answers[i]->admission->cached_tokens;
+    // The last sampled token of a choice is never fed.
+    for (const ChoiceRecord& choice : answers[i]->choices) {
+      computed += std::max(choice.completion_tokens, 1U) - 1;
+    }
+    if (scenario.cancel_share == 0) check_reads(scenario.requests, answers, i);
+  }
+  if (scenario.cancel_share == 0 && scenario.failure_share == 0 && stats.preemptions == 0) {
+    EXPECT_EQ(bench.executor.tokens_computed(), computed)
+        << "a cached token was computed after all";
   }
   totals.requests += clients.size();
   totals.steps += steps;
