@@ -28,6 +28,8 @@ constexpr uint32_t kTileRows = 32;
 /// Outputs of gate and up that are computed before their product is taken: 32 rows of both are 64
 /// KiB.
 constexpr uint32_t kFfnChunk = 256;
+/// Bounds the few-rows schedule's buffers on machines of many cores.
+constexpr uint32_t kFewRowsMax = 256;
 
 kernels::RopeLayout layout_of(RopeKind kind) {
   return kind == RopeKind::kNormal ? kernels::RopeLayout::kNormal : kernels::RopeLayout::kNeox;
@@ -58,6 +60,27 @@ void add_bias(float* rows, std::size_t count, std::size_t stride, Range outputs,
   for (std::size_t r = 0; r < count; ++r) {
     kernels::add(rows + r * stride + outputs.begin, bias.data() + outputs.begin, outputs.size());
   }
+}
+
+/// What the int8 form of `in`'s row leaves over, quantised in its turn.
+void take_rest(const Activations& in, std::size_t row, Activations& rest) {
+  const std::size_t lane = row % kernels::kQuantRows;
+  const kernels::QuantGroup* const blocks = in.group(row / kernels::kQuantRows);
+  const float* const values = in.row(row);
+  float* const out = rest.row(row);
+  for (std::size_t i = 0; i < in.columns(); ++i) {
+    const kernels::QuantGroup& block = blocks[i / kernels::kQuantBlock];
+    const std::size_t k = i % kernels::kQuantBlock;
+    out[i] = values[i] - block.scales[lane] * static_cast<float>(block.quants[k / 4][lane][k % 4]);
+  }
+  rest.quantize(row);
+}
+
+/// This thread's part of `rows` rows, in whole quantising groups, whose cache lines threads would
+/// share.
+Range share_rows(const kernels::ThreadPool::Context& context, std::size_t rows) {
+  const Range groups = context.share((rows + kernels::kQuantRows - 1) / kernels::kQuantRows);
+  return {groups.begin * kernels::kQuantRows, std::min(groups.end * kernels::kQuantRows, rows)};
 }
 
 std::size_t stride_of(const Activations& activations) {
@@ -108,13 +131,15 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
   key_ = kernels::AlignedArray<float>(rows * key_stride_);
   value_ = kernels::AlignedArray<float>(rows * value_stride_);
   normed_ = Activations(few_rows_max_, embedding_);
+  normed_rest_ = Activations(few_rows_max_, embedding_);
+  value_rest_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * value_stride_);
   activated_ = Activations(few_rows_max_, ffn_);
   gate_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   up_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   out_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * embedding_);
   scratch_bytes_ = 4 * (stream_.size() + query_.size() + key_.size() + value_.size() +
                         gate_.size() * 2 + out_.size() + rope_.positions() * rope_.pairs() * 2) +
-                   5 * few_rows_max_ * (uint64_t{embedding_} + ffn_);
+                   5 * few_rows_max_ * (2 * uint64_t{embedding_} + ffn_);
   for (const LayerSpec* layer : layer_of_group) {
     const std::size_t width = std::size_t{layer->heads} * layer->value_dim;
     attended_.emplace_back(rows, width);
@@ -139,14 +164,17 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
   for (std::size_t t = 0; t < pool.threads(); ++t) {
     ThreadScratch& scratch = threads_.emplace_back();
     scratch.embedding = Activations(kTileRows, embedding_);
+    scratch.embedding_rest = Activations(kTileRows, embedding_);
     scratch.ffn = Activations(kTileRows, ffn_);
     scratch.out = kernels::AlignedArray<float>(std::size_t{kTileRows} * embedding_);
     scratch.gate = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
     scratch.up = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
+    scratch.value_rest = kernels::AlignedArray<float>(std::size_t{kTileRows} * value_stride_);
     for (const Activations& attended : attended_) {
       scratch.attended.emplace_back(kSoloRows, attended.columns());
     }
-    scratch_bytes_ += kTileRows * (9 * uint64_t{embedding_} + 5 * uint64_t{ffn_} + 8 * kFfnChunk);
+    scratch_bytes_ += kTileRows * (14 * uint64_t{embedding_} + 5 * uint64_t{ffn_} + 8 * kFfnChunk +
+                                   4 * value_stride_);
   }
 }
 
@@ -194,29 +222,29 @@ void Forward::few_rows(const Context& context) {
       }
       return own;
     }
-    const Range rows = context.share(rows_);
+    const Range rows = share_rows(context, rows_);
     for (std::size_t r = rows.begin; r < rows.end; ++r) shared.quantize(r);
     context.barrier();
     return shared;
   };
 
-  embed(context.share(rows_));
+  embed(share_rows(context, rows_));
   context.barrier();
   for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
     const LayerSpec& layer = spec_.layers[l];
     const LayerWeights& weights = weights_.layers[l];
     Activations& attended = attended_[layer.group];
 
-    const Activations& attention_in = norm(weights.attention_norm, context);
+    const Normed attention_in = norm(weights.attention_norm, true, context);
     if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0) {
       // Heads are whole panels: who computes a head also rotates and stores it.
       const HeadShare share = head_share(layer, context);
-      project_heads(layer, weights, attention_in, 0, {0, rows_}, share);
+      project_heads(layer, weights, attention_in, {0, rows_}, share, value_rest_.data());
       place_heads(layer, {0, rows_}, share);
     } else {
-      project_panels(layer, weights, attention_in, context);
+      project_panels(weights, attention_in, context);
       context.barrier();
-      place_heads(layer, context.share(rows_), {{0, layer.heads}, {0, layer.kv_heads}});
+      place_heads(layer, share_rows(context, rows_), {{0, layer.heads}, {0, layer.kv_heads}});
     }
     context.barrier();
     kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_,
@@ -227,7 +255,7 @@ void Forward::few_rows(const Context& context) {
                 context.share(weights.output.linear.panels()), out_.data());
     context.barrier();
 
-    const Activations& ffn_in = norm(weights.ffn_norm, context);
+    const Activations& ffn_in = norm(weights.ffn_norm, false, context).rows;
     const Range panels = context.share(weights.gate.linear.panels());
     const Range outputs = outputs_of(panels, ffn_);
     if (!outputs.empty()) {
@@ -248,16 +276,18 @@ void Forward::few_rows(const Context& context) {
 
 void Forward::many_rows(const Context& context) {
   ThreadScratch& scratch = threads_[context.index()];
-  const Range mine = context.share(rows_);
+  const Range mine = share_rows(context, rows_);
   // From the residual stream to K, V and the queries of layer `l`.
   const auto to_heads = [&](std::size_t l, Range rows) {
     for (std::size_t r = rows.begin; r < rows.end; ++r) {
       kernels::rms_norm_quantize(stream_row(r), weights_.layers[l].attention_norm.data(),
                                  spec_.norm_eps, scratch.embedding, r - rows.begin);
+      take_rest(scratch.embedding, r - rows.begin, scratch.embedding_rest);
     }
     const LayerSpec& layer = spec_.layers[l];
     const HeadShare all = {{0, layer.heads}, {0, layer.kv_heads}};
-    project_heads(layer, weights_.layers[l], scratch.embedding, 0, rows, all);
+    project_heads(layer, weights_.layers[l], {scratch.embedding, scratch.embedding_rest}, rows, all,
+                  scratch.value_rest.data());
     place_heads(layer, rows, all);
   };
   const auto for_tiles = [&](auto&& tile) {
@@ -327,43 +357,60 @@ void Forward::embed(Range rows) {
   }
 }
 
-/// Rows of `in` from `in_row` on are the normed rows `rows` of the step.
-void Forward::project_heads(const LayerSpec& spec, const LayerWeights& weights,
-                            const Activations& in, uint32_t in_row, Range rows, HeadShare share) {
-  const Range in_rows = {in_row, in_row + rows.size()};
-  const auto project = [&](const Matrix& matrix, const kernels::AlignedArray<float>& bias,
-                           Range heads, std::size_t dim, float* out, std::size_t stride) {
-    if (heads.empty()) return;
-    const Range outputs = {heads.begin * dim, heads.end * dim};
-    // All heads may end within a panel; a part of them never does (few_rows checks).
-    const Range panels = {outputs.begin / kPanelOutputs,
-                          (outputs.end + kPanelOutputs - 1) / kPanelOutputs};
-    float* const first = out + rows.begin * stride;
-    kernels::linear(matrix.linear, in, in_rows, panels, first, stride);
-    add_bias(first, rows.size(), stride, outputs, bias);
+/// Row i of `in` is row rows.begin + i of the step. `value_rest` is scratch for rows.size() rows.
+void Forward::project_heads(const LayerSpec& spec, const LayerWeights& weights, Normed in,
+                            Range rows, HeadShare share, float* value_rest) {
+  // All heads may end within a panel; a part of them never does (few_rows checks).
+  const auto panels_of = [](Range heads, std::size_t dim) {
+    return Range{heads.begin * dim / kPanelOutputs,
+                 (heads.end * dim + kPanelOutputs - 1) / kPanelOutputs};
   };
-  project(weights.query, weights.query_bias, share.query_heads, spec.key_dim, query_.data(),
-          query_stride_);
-  project(weights.key, weights.key_bias, share.kv_heads, spec.key_dim, key_.data(), key_stride_);
-  project(weights.value, weights.value_bias, share.kv_heads, spec.value_dim, value_.data(),
-          value_stride_);
+  if (!share.query_heads.empty()) {
+    project(weights.query, weights.query_bias, in.rows, rows.size(),
+            panels_of(share.query_heads, spec.key_dim), query_.data() + rows.begin * query_stride_,
+            query_stride_);
+  }
+  if (!share.kv_heads.empty()) {
+    project(weights.key, weights.key_bias, in.rows, rows.size(),
+            panels_of(share.kv_heads, spec.key_dim), key_.data() + rows.begin * key_stride_,
+            key_stride_);
+    project_value(weights, in, rows.size(), panels_of(share.kv_heads, spec.value_dim),
+                  value_.data() + rows.begin * value_stride_, value_rest);
+  }
 }
 
 /// For head sizes that are no multiple of a panel: panels of Q, K and V dealt out without regard to
 /// heads.
-void Forward::project_panels(const LayerSpec&, const LayerWeights& weights, const Activations& in,
-                             const Context& context) {
-  const auto project = [&](const Matrix& matrix, const kernels::AlignedArray<float>& bias,
-                           float* out, std::size_t stride) {
-    const Range panels = context.share(matrix.linear.panels());
-    const Range outputs = outputs_of(panels, matrix.linear.outputs());
-    if (outputs.empty()) return;
-    kernels::linear(matrix.linear, in, {0, rows_}, panels, out, stride);
-    add_bias(out, rows_, stride, outputs, bias);
-  };
-  project(weights.query, weights.query_bias, query_.data(), query_stride_);
-  project(weights.key, weights.key_bias, key_.data(), key_stride_);
-  project(weights.value, weights.value_bias, value_.data(), value_stride_);
+void Forward::project_panels(const LayerWeights& weights, Normed in, const Context& context) {
+  project(weights.query, weights.query_bias, in.rows, rows_,
+          context.share(weights.query.linear.panels()), query_.data(), query_stride_);
+  project(weights.key, weights.key_bias, in.rows, rows_, context.share(weights.key.linear.panels()),
+          key_.data(), key_stride_);
+  project_value(weights, in, rows_, context.share(weights.value.linear.panels()), value_.data(),
+                value_rest_.data());
+}
+
+/// out = matrix * in + bias, for the first `rows` rows and the outputs of `panels`.
+void Forward::project(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
+                      const Activations& in, std::size_t rows, Range panels, float* out,
+                      std::size_t stride) {
+  if (panels.empty()) return;
+  kernels::linear(matrix.linear, in, {0, rows}, panels, out, stride);
+  add_bias(out, rows, stride, outputs_of(panels, matrix.linear.outputs()), bias);
+}
+
+/// V from both halves of its activations; the f32 family has no need of the second.
+void Forward::project_value(const LayerWeights& weights, Normed in, std::size_t rows, Range panels,
+                            float* out, float* rest_out) {
+  if (panels.empty()) return;
+  project(weights.value, weights.value_bias, in.rows, rows, panels, out, value_stride_);
+  if (weights.value.linear.family() == kernels::LinearFamily::kF32) return;
+  kernels::linear(weights.value.linear, in.rest, {0, rows}, panels, rest_out, value_stride_);
+  const Range outputs = outputs_of(panels, weights.value.linear.outputs());
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::size_t at = r * value_stride_ + outputs.begin;
+    kernels::add(out + at, rest_out + at, outputs.size());
+  }
 }
 
 /// Rotates queries and keys, and stores keys and values in the cache.
@@ -410,16 +457,19 @@ void Forward::add_product(const Matrix& matrix, const kernels::AlignedArray<floa
 }
 
 /// The few-rows schedule's norm: by each thread for itself, or divided with a barrier behind.
-const Activations& Forward::norm(const kernels::AlignedArray<float>& weight,
-                                 const Context& context) {
+Forward::Normed Forward::norm(const kernels::AlignedArray<float>& weight, bool with_rest,
+                              const Context& context) {
   const bool solo = rows_ <= kSoloRows;
-  Activations& out = solo ? threads_[context.index()].embedding : normed_;
-  const Range rows = solo ? Range{0, rows_} : context.share(rows_);
+  ThreadScratch& own = threads_[context.index()];
+  Activations& out = solo ? own.embedding : normed_;
+  Activations& rest = solo ? own.embedding_rest : normed_rest_;
+  const Range rows = solo ? Range{0, rows_} : share_rows(context, rows_);
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
     kernels::rms_norm_quantize(stream_row(r), weight.data(), spec_.norm_eps, out, r);
+    if (with_rest) take_rest(out, r, rest);
   }
   if (!solo) context.barrier();
-  return out;
+  return {out, rest};
 }
 
 /// scratch.ffn = quantised silu(gate) * up of scratch.embedding's first `rows` rows.
