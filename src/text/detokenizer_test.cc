@@ -3,28 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <random>
-
 #include "base/prng.h"
+#include "text/test_vocabulary.h"
 #include "text/utf8.h"
 
 namespace pagewise::text {
 namespace {
 
 constexpr int kRounds = 4000;
-
-/// A fresh seed a run, or the one in PAGEWISE_SEED; printed when a test fails.
-uint64_t test_seed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("PAGEWISE_SEED");
-    const uint64_t value =
-        given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-    std::printf("PAGEWISE_SEED=%llu\n", static_cast<unsigned long long>(value));
-    return value;
-  }();
-  return seed;
-}
 
 /// Cuts `bytes` at random places, also into empty pieces.
 std::vector<std::string> split(std::string_view bytes, Prng& prng) {
@@ -88,8 +74,8 @@ TEST(Utf8Assembler, KeepsAReplacementCharacterThatTheModelWroteItself) {
 }
 
 TEST(Utf8Assembler, GivesTheSameTextForEverySplitOfTheBytes_C12) {
-  const uint64_t seed = test_seed();
-  SCOPED_TRACE(testing::Message() << "PAGEWISE_SEED=" << seed);
+  const uint64_t seed = testing::test_seed();
+  SCOPED_TRACE(::testing::Message() << "PAGEWISE_SEED=" << seed);
   Prng prng(seed);
   // Bytes that start, continue and break characters, in about equal shares, and whole characters.
   constexpr std::string_view kUnits[] = {"a",
@@ -211,8 +197,8 @@ TEST(StopMatcher, PassesEverythingAtOnceWithoutStops) {
 }
 
 TEST(StopMatcher, EqualsASearchOfTheWholeTextForEverySplit_C13) {
-  const uint64_t seed = test_seed();
-  SCOPED_TRACE(testing::Message() << "PAGEWISE_SEED=" << seed);
+  const uint64_t seed = testing::test_seed();
+  SCOPED_TRACE(::testing::Message() << "PAGEWISE_SEED=" << seed);
   Prng prng(seed);
   // Few different units, so that stops overlap themselves and each other.
   constexpr std::string_view kUnits[] = {"a", "b", "é", "中", "\n"};

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/pre_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/json.h"
+#include "base/prng.h"
+#include "text/test_vocabulary.h"
+
+namespace pagewise::text {
+namespace {
+
+std::unique_ptr<PreTokenizer> create(std::string_view name) {
+  auto created = PreTokenizer::create(name);
+  EXPECT_TRUE(created) << created.error().message;
+  return std::move(created).value();
+}
+
+std::vector<std::string> split(const PreTokenizer& pre, std::string_view text) {
+  std::vector<uint32_t> ends;
+  pre.split(text, ends);
+  std::vector<std::string> pieces;
+  uint32_t begin = 0;
+  for (const uint32_t end : ends) {
+    pieces.emplace_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return pieces;
+}
+
+using Pieces = std::vector<std::string>;
+
+TEST(PreTokenizer, CutsAsThePublishedExpressionsDoInAnotherEngine) {
+  std::ifstream in(std::string(PAGEWISE_SOURCE_DIR) + "/tests/data/pieces.json");
+  const auto expected = parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
+  ASSERT_TRUE(expected) << expected.error().message;
+  ASSERT_EQ(expected->as_array().size(), 5u);
+  for (const json::value& definition : expected->as_array()) {
+    const auto pre = create(std::string_view(definition.at("name").as_string()));
+    ASSERT_GE(definition.at("cases").as_array().size(), 200u);
+    for (const json::value& c : definition.at("cases").as_array()) {
+      Pieces pieces;
+      std::string text;
+      for (const json::value& piece : c.as_array()) {
+        pieces.emplace_back(piece.as_string());
+        text += pieces.back();
+      }
+      EXPECT_EQ(split(*pre, text), pieces) << definition.at("name") << ": " << text;
+    }
+  }
+}
+
+TEST(PreTokenizer, GroupsDigitsAsEachDefinitionSays) {
+  EXPECT_EQ(split(*create("gpt-2"), "in 12345"), (Pieces{"in", " 12345"}));
+  EXPECT_EQ(split(*create("smollm"), "in 123"), (Pieces{"in", " ", "1", "2", "3"}));
+  EXPECT_EQ(split(*create("llama-bpe"), "in 12345"), (Pieces{"in", " ", "123", "45"}));
+  EXPECT_EQ(split(*create("qwen2"), "in 123"), (Pieces{"in", " ", "1", "2", "3"}));
+  EXPECT_EQ(split(*create("default"), "in 12345"), (Pieces{"in", " ", "123", "45"}));
+}
+
+TEST(PreTokenizer, GivesEveryIllFormedByteAPieceOfItsOwn) {
+  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) {
+    EXPECT_EQ(split(*create(name), "ab\xFF\xFE cd\xE4\xB8"),
+              (Pieces{"ab", "\xFF", "\xFE", " cd", "\xE4", "\xB8"}))
+        << name;
+    EXPECT_EQ(split(*create(name), "\xED\xA0\x80"), (Pieces{"\xED", "\xA0", "\x80"})) << name;
+  }
+}
+
+TEST(PreTokenizer, CoversAnyBytesWithPiecesInOrder) {
+  const uint64_t seed = testing::test_seed();
+  SCOPED_TRACE(::testing::Message() << "PAGEWISE_SEED=" << seed);
+  Prng prng(seed);
+  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) {
+    const auto pre = create(name);
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      for (uint64_t n = prng.below(60); n > 0; --n) {
+        const uint64_t kind = prng.below(3);
+        text.push_back(static_cast<char>(kind == 0 ? prng.below(256) : 0x20 + prng.below(0x60)));
+      }
+      std::vector<uint32_t> ends;
+      pre->split(text, ends);
+      uint32_t at = 0;
+      for (const uint32_t end : ends) {
+        ASSERT_LT(at, end) << name << " round " << round;
+        at = end;
+      }
+      ASSERT_EQ(at, text.size()) << name << " round " << round;
+    }
+  }
+}
+
+// Each of these would take hours with an expression that backtracks over a run more than once.
+TEST(PreTokenizer, TakesLinearTimeOnRunsOfOneKind) {
+  constexpr std::size_t kBytes = 1 << 20;
+  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) {
+    const auto pre = create(name);
+    for (const std::string unit :
+         {"a", " ", "\n", " \t", "1", "!", "\xC3\xA9", "\xFF", "a ", " \n", "'"}) {
+      std::string text;
+      while (text.size() < kBytes) text += unit;
+      text += "x";
+      std::vector<uint32_t> ends;
+      pre->split(text, ends);
+      EXPECT_EQ(ends.back(), text.size()) << name;
+    }
+  }
+}
+
+TEST(PreTokenizer, RefusesAnUnknownNameWithTheListOfThoseOffered) {
+  const auto created = PreTokenizer::create("tekken");
+  ASSERT_FALSE(created);
+  EXPECT_EQ(created.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(created.error().message,
+            "tokenizer.ggml.pre: pre-tokenizer 'tekken' is not supported; supported are smollm, "
+            "gpt-2, llama-bpe, qwen2, default");
+}
+
+}  // namespace
+}  // namespace pagewise::text
