@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // `pagewise serve`: loads a model, sizes its KV pool, and answers both APIs until told to stop.
 #include <fmt/format.h>
+#include <openssl/rand.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +66,11 @@ struct Pool {
 };
 
 TimeNs to_ns(double seconds) { return static_cast<TimeNs>(seconds * 1e9); }
+
+int64_t unix_time_s() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
 
 std::string file_stem(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -291,7 +296,7 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
   if (const auto eos = tokenizer.eos()) served.eos_token = tokenizer.token_bytes(*eos);
   served.context_max = context;
   served.choices_max = flags.max_seqs;
-  served.created_unix_s = std::time(nullptr);
+  served.created_unix_s = unix_time_s();
   return served;
 }
 
@@ -382,10 +387,12 @@ Status serve(const ServeFlags& flags) {
   setup.snapshot = [&engine] { return to_snapshot(engine.stats()); };
   setup.metrics = &metrics;
   setup.clock = &clock;
-  setup.unix_time_s = [] { return static_cast<int64_t>(std::time(nullptr)); };
+  setup.unix_time_s = unix_time_s;
   setup.log = [logger](std::string_view line) { logger->info("{}", line); };
-  std::random_device entropy;
-  setup.random_seed = (uint64_t{entropy()} << 32) | entropy();
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(&setup.random_seed), sizeof setup.random_seed) !=
+      1) {
+    return {ErrorCode::kIo, "the system gives no random numbers"};
+  }
   const std::unique_ptr<server::Handler> api = server::make_api(std::move(setup));
 
   print_screen(flags, spec, geometry, pool, *executor, served, listener->port());

@@ -25,8 +25,6 @@
 namespace pagewise::server {
 namespace {
 
-using namespace std::chrono_literals;
-
 /// A blocking client socket. Reads give up after ten seconds, so that no test hangs.
 class Client {
  public:
@@ -183,7 +181,8 @@ class HttpServerTest : public testing::Test {
 
   /// Polls for at most five seconds.
   static bool eventually(const std::atomic<bool>& flag) {
-    for (int i = 0; i < 1000 && !flag; ++i) std::this_thread::sleep_for(5ms);
+    for (int i = 0; i < 1000 && !flag; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return flag;
   }
 
