@@ -23,6 +23,9 @@ namespace {
 /// Positions that one marker's look-back visits, the marker's own first (reference B4).
 constexpr uint32_t kLookBackPositions = 20;
 
+/// Keeps "start + lease" far from overflow.
+constexpr TimeNs kLeaseNsMax = 100LL * 365 * 24 * 3600 * 1'000'000'000;
+
 /// What callers share: hits and entries below one root. Lives while it has nodes or open sequences.
 struct Namespace {
   NodeId root;
@@ -664,6 +667,12 @@ Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) {
        {config.protected_share, config.lease_share, config.lease_share_namespace}) {
     if (!(share >= 0 && share <= 1)) {
       return Error{ErrorCode::kInvalidArgument, "a share of the KV pool must be between 0 and 1"};
+    }
+  }
+  for (const TimeNs lease : {config.lease_5m_ns, config.lease_1h_ns}) {
+    if (lease <= 0 || lease > kLeaseNsMax) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "a lease must last longer than 0 and at most 100 years"};
     }
   }
   std::unique_ptr<KvCache> cache(new KvCache());

@@ -125,7 +125,9 @@ class Bench {
 // ---- The worked example of docs/kv.md: ten blocks of four positions, to replay by hand ----
 
 TEST(KvCache, ReplaysTheWorkedExample) {
-  Bench kv(10);
+  CacheConfig config;
+  config.protected_share = 0.5;
+  Bench kv(10, 4, config);
   // A: eleven prompt tokens, then two generated ones.
   const Tokens a = range(1, 13);
   const Admitted first = kv.admit(range(1, 11));
@@ -380,7 +382,7 @@ TEST(KvCache, KeepsASharedPrefixThroughAScanOfSingleUsePrompts) {
     for (int32_t job = 0; job < 100; ++job) kv.serve(range(5000 + 100 * job, 30));
     return kv.serve(system + tokens({1002}));
   };
-  EXPECT_EQ(hit_after_scan(0.8), 40u);
+  EXPECT_EQ(hit_after_scan(0.5), 40u);
   EXPECT_EQ(hit_after_scan(0), 0u);  // plain LRU forgets it
 }
 
@@ -732,6 +734,11 @@ TEST(KvCache, RefusesAConfigurationThatCannotWork) {
   CacheConfig share = good;
   share.lease_share = 1.5;
   EXPECT_EQ(code(share), ErrorCode::kInvalidArgument);
+  for (const TimeNs lease : {TimeNs{0}, TimeNs{-1}, INT64_MAX}) {
+    CacheConfig leases = good;
+    leases.lease_5m_ns = lease;
+    EXPECT_EQ(code(leases), ErrorCode::kInvalidArgument);
+  }
 }
 
 TEST(KvCacheDeathTest, StopsOnASequenceThatIsNotOpen) {
