@@ -18,7 +18,7 @@ import sys
 import tempfile
 import typing
 
-LINE_MAX = 100
+PYTHON_LINE_MAX = 120  # C++ is clang-format's affair
 CLANG_FORMAT = "clang-format-14"  # pinned: other versions break lines elsewhere
 
 # Folders whose results must be a function of their inputs: they run in simulation, and promise the
@@ -126,7 +126,8 @@ def check_text(name, text):
         # Highway includes some headers once per instruction set: they guard themselves.
         if suffix == ".h" and "#pragma once" not in lines and "HWY_TARGET_TOGGLE" not in text:
             yield 1, "a header needs #pragma once"
-        is_test = name.endswith("_test.cc") or name.startswith("tests/")
+        is_test = (name.endswith(("_test.cc", "_for_tests.h")) or name.startswith("tests/")
+                   or pathlib.PurePosixPath(name).name.startswith("test_"))
         bans = [ban for ban in BANNED
                 if name.startswith(ban.folders) and (ban.in_tests or not is_test)]
         for number, line in enumerate(code_only(text).splitlines(), 1):
@@ -137,8 +138,9 @@ def check_text(name, text):
     elif suffix in SCRIPTS and not any("SPDX-License-Identifier" in l for l in lines[:3]):
         yield 1, "an SPDX line is missing"
     for number, line in enumerate(lines, 1):
-        if len(line) > LINE_MAX and suffix == ".py" and "http" not in line:
-            yield number, f"{len(line)} characters; {LINE_MAX} at most"
+        # A line of test data is easier to read in one piece.
+        if len(line) > PYTHON_LINE_MAX and suffix == ".py" and '"' not in line:
+            yield number, f"{len(line)} characters; {PYTHON_LINE_MAX} at most"
         for pattern, instead, _ in UNWANTED:
             if re.search(pattern, line):
                 yield number, instead
@@ -197,7 +199,7 @@ def plant_and_catch():
         if instead not in caught("src/kv/canary.cc", head + canary + "\n"):
             sys.exit(f"tidy.py is broken: {pattern} did not catch: {canary}")
     head_h = head + "#pragma once\n"
-    if not caught("scripts/canary.py", head + "x" * (LINE_MAX + 1) + "\n"):
+    if not caught("scripts/canary.py", head + "x" * (PYTHON_LINE_MAX + 1) + "\n"):
         sys.exit("tidy.py is broken: it let a long line pass")
     for broken in ("int x;\n", head, head_h.replace("// A", "\n// A")):
         if not caught("src/kv/canary.h", broken):
