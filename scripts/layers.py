@@ -73,7 +73,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 def is_test(path):
     """Test sources, and headers that only they share (their name says so)."""
     stem = path.stem
-    return stem.endswith("_test") or stem.startswith("test_") or stem.endswith("_for_tests")
+    return stem.endswith("_test") or stem.startswith("test_") or stem.endswith(("_for_tests", "_testing"))
 
 
 def folder_of(relative):

@@ -126,7 +126,7 @@ def check_text(name, text):
         # Highway includes some headers once per instruction set: they guard themselves.
         if suffix == ".h" and "#pragma once" not in lines and "HWY_TARGET_TOGGLE" not in text:
             yield 1, "a header needs #pragma once"
-        is_test = (name.endswith(("_test.cc", "_for_tests.h")) or name.startswith("tests/")
+        is_test = (name.endswith(("_test.cc", "_for_tests.h", "_testing.h")) or name.startswith("tests/")
                    or pathlib.PurePosixPath(name).name.startswith("test_"))
         bans = [ban for ban in BANNED
                 if name.startswith(ban.folders) and (ban.in_tests or not is_test)]
