@@ -30,8 +30,10 @@ class Sampler {
   /// logits: [vocab_size] f32. NaN counts as minus infinity; a row without any finite value gives
   /// the first infinite one, or id 0. Requires: logits.size() == vocab_size. Out-of-range
   /// parameters mean "off" (temperature <= 0: greedy; top_p <= 0: only the best token); the server
-  /// refuses them before. Cost: one pass over the row when greedy (15 us at 49,152 on AVX2-class
-  /// hardware), two to three otherwise.
+  /// refuses them before.
+  /// Cost, measured at 49,152 tokens with AVX2: 14 us greedy, 36 us sampled without cuts, 23 us
+  /// with top-k 40; log-probabilities add 40 us. A flat distribution under top-p is the worst: 2
+  /// ms.
   void sample(std::span<const float> logits, const Params& params, uint64_t choice,
               uint64_t position, Sampled& out);
 
@@ -60,6 +62,8 @@ class Sampler {
   uint32_t draw_uncut(std::span<const float> logits, float max, const Params& params,
                       double uniform);
   void select_best(std::span<const float> logits, uint32_t count, float floor);
+  double select_weighty(std::span<const float> logits, double total, float floor,
+                        const Params& params);
   void keep_top_p(double total, float top_p);
   void fill_logprobs(std::span<const float> logits, float max, uint32_t token, uint32_t best,
                      Sampled& out);
