@@ -150,4 +150,4 @@ def uncached():
 @pytest.fixture
 def nonce():
     """Words that no other test has sent: what begins with them is cold."""
-    return f"nonce {os.urandom(6).hex()} "
+    return f"nonce {os.urandom(6).hex()}"

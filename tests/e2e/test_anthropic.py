@@ -87,7 +87,7 @@ def test_a_system_message_inside_the_conversation_is_rendered_in_place(server):
 
 
 def test_max_tokens_zero_fills_the_cache_and_says_nothing(server, nonce):
-    body = {"model": "claude-x", "system": [{"type": "text", "text": nonce + "Know this. " * 40,
+    body = {"model": "claude-x", "system": [{"type": "text", "text": nonce + " Know this. " * 40,
                                              "cache_control": {"type": "ephemeral"}}], "messages": CAPITAL}
     warm = server.ok("/v1/messages", {**body, "max_tokens": 0})
     assert warm["content"] == [] and warm["stop_reason"] == "max_tokens"
@@ -121,7 +121,7 @@ def test_claude_code_can_probe_and_post_with_its_query(server):
 
 def test_diagnostics_name_the_first_change(server, nonce):
     def send(system, question, previous):
-        body = {"model": "claude-x", "max_tokens": 1, "system": nonce + system,
+        body = {"model": "claude-x", "max_tokens": 1, "system": f"{nonce} {system}",
                 "messages": [{"role": "user", "content": question}],
                 "diagnostics": {"previous_message_id": previous}}
         answer = server.ok("/v1/messages", body)

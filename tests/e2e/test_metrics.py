@@ -59,7 +59,7 @@ def test_configuration_tells_block_size_and_pool(server):
 
 
 def test_a_request_moves_each_counter_by_what_it_used(server, nonce):
-    prompt = nonce + "count these words " * 30
+    prompt = nonce + " count these words " * 30
     complete(server, prompt)
     before = server.metrics()
     usage = complete(server, prompt)["usage"]
@@ -79,7 +79,7 @@ def test_a_request_moves_each_counter_by_what_it_used(server, nonce):
 
 def test_while_an_answer_runs_its_blocks_are_live_and_the_states_sum_to_the_pool(server, nonce):
     server.wait_idle()
-    body = {"model": "gpt-x", "prompt": nonce * 20, "max_tokens": 2000, "ignore_eos": True, "stream": True}
+    body = {"model": "gpt-x", "prompt": f"{nonce} " * 20, "max_tokens": 2000, "ignore_eos": True, "stream": True}
     with server.http.stream("POST", "/v1/completions", json=body) as response:
         lines = response.iter_lines()
         next(lines)
