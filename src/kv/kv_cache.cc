@@ -226,46 +226,47 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
   // --- admission ---
 
-  /// Fills path with the full nodes that match.
-  Plan plan(const AdmitRequest& request, std::vector<NodeId>& path) const {
+  /// Leaves the full nodes that match in `path`.
+  Plan plan(const AdmitRequest& request) const {
     const uint32_t tokens = static_cast<uint32_t>(request.tokens.size());
     const uint32_t block_tokens = config.block_tokens;
-    Plan plan;
+    Plan found;
     path.clear();
     PrefixIndex::Match rest;
     const auto space = namespaces.find(request.cache_namespace);
     if (request.use_cache && space != namespaces.end()) {
-      plan.root = space->second.root;
-      rest = index.walk(plan.root, request.tokens, path);
+      found.root = space->second.root;
+      rest = index.walk(found.root, request.tokens, path);
     }
     const uint32_t matched = static_cast<uint32_t>(path.size()) * block_tokens + rest.tokens;
     const uint32_t hit = std::min(matched, tokens - 1);  // the last token's logits must be computed
-    plan.readable = matched;
-    plan.full = hit / block_tokens;
-    plan.partial = hit % block_tokens;
-    if (plan.partial > 0) plan.source = plan.full < path.size() ? path[plan.full] : rest.child;
-    plan.new_blocks = blocks_for(std::max(request.cover_tokens, hit)) - plan.full;
-    plan.fits = can_hold(plan, path);
-    if (!plan.fits && plan.partial > 0) {
+    found.readable = matched;
+    found.full = hit / block_tokens;
+    found.partial = hit % block_tokens;
+    if (found.partial > 0) found.source = found.full < path.size() ? path[found.full] : rest.child;
+    found.new_blocks = blocks_for(std::max(request.cover_tokens, hit)) - found.full;
+    found.fits = can_hold(found);
+    if (!found.fits && found.partial > 0) {
       // The partly matching block may itself be the memory that is missing: do without it.
-      plan.partial = 0;
-      plan.source = NodeId();
-      plan.readable = plan.full * block_tokens;
-      const uint32_t covered = std::max(request.cover_tokens, plan.full * block_tokens);
-      plan.new_blocks = blocks_for(covered) - plan.full;
-      plan.fits = can_hold(plan, path);
+      found.partial = 0;
+      found.source = NodeId();
+      found.readable = found.full * block_tokens;
+      const uint32_t covered = std::max(request.cover_tokens, found.full * block_tokens);
+      found.new_blocks = blocks_for(covered) - found.full;
+      found.fits = can_hold(found);
     }
-    return plan;
+    return found;
   }
 
   /// Blocks that the hit takes from the cached ones cannot be evicted to make the new ones.
-  bool can_hold(const Plan& plan, const std::vector<NodeId>& path) const {
+  bool can_hold(const Plan& found) const {
     for (uint32_t g = 0; g < groups(); ++g) {
       uint32_t pinned = 0;
-      for (uint32_t i = 0; i < plan.full; ++i)
+      for (uint32_t i = 0; i < found.full; ++i) {
         pinned += pools[g].is_cached(index.block(path[i], g));
-      if (plan.source.valid()) pinned += pools[g].is_cached(index.block(plan.source, g));
-      if (plan.new_blocks > pools[g].available() - pinned) return false;
+      }
+      if (found.source.valid()) pinned += pools[g].is_cached(index.block(found.source, g));
+      if (found.new_blocks > pools[g].available() - pinned) return false;
     }
     return true;
   }
@@ -278,7 +279,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
   Result<Admitted> admit(const AdmitRequest& request, Orders& orders) {
     PW_CHECK(!request.tokens.empty());
-    const Plan found = plan(request, path);
+    const Plan found = plan(request);
     if (!found.fits) {
       return Error{ErrorCode::kPoolExhausted, "the prompt needs " +
                                                   std::to_string(found.new_blocks) +
@@ -363,9 +364,9 @@ struct KvCache::Impl final : LeaseBook::Listener {
         break;
       }
     }
-    std::stable_sort(
-        marked.begin(), marked.end(),
-        [](const MarkedPrefix& a, const MarkedPrefix& b) { return a.tokens < b.tokens; });
+    std::sort(marked.begin(), marked.end(), [](const MarkedPrefix& a, const MarkedPrefix& b) {
+      return a.tokens != b.tokens ? a.tokens < b.tokens : a.lease < b.lease;
+    });
     std::erase_if(marked, [&](const MarkedPrefix& prefix) {
       return prefix.tokens < config.cache_tokens_min;
     });
@@ -639,7 +640,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   uint32_t sequences_open = 0;
   CacheCounters counters;
   // Scratch, so that a steady step allocates nothing.
-  mutable std::vector<NodeId> path;
+  mutable std::vector<NodeId> path;  // full nodes that the last plan found
   std::vector<MarkedPrefix> marked_scratch;
   std::vector<BlockId> node_blocks;
 };
@@ -688,7 +689,7 @@ Result<Admitted> KvCache::admit(const AdmitRequest& request, Orders& orders) {
 
 AdmitEstimate KvCache::estimate(const AdmitRequest& request) const {
   PW_CHECK(!request.tokens.empty());
-  const Plan found = impl_->plan(request, impl_->path);
+  const Plan found = impl_->plan(request);
   AdmitEstimate estimate;
   estimate.cached_tokens = found.full * block_tokens() + found.partial;
   estimate.fits_now = found.fits;
