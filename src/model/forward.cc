@@ -22,9 +22,10 @@ using kernels::Range;
 /// Rows whose norms and quantised forms every thread makes for itself: one row of 576 values takes
 /// about as long as a barrier (0.2 us), and saves one.
 constexpr uint32_t kSoloRows = 4;
-/// Rows of a tile of the many-rows schedule. Its activations, 32 * (576 + 1536) * (4 + 1) bytes for
-/// the smallest models, 0.3 MB, leave room for a panel of weights in a 1 MB L2 cache.
-constexpr uint32_t kTileRows = 32;
+/// Rows of a tile of the many-rows schedule: a multiple of the 12 and 8 rows that linear() takes at
+/// a time. Its activations, 48 * (576 + 1536) * (4 + 1) bytes for the smallest models, 0.5 MB,
+/// leave room for panels of weights in a 1 MB L2 cache.
+constexpr uint32_t kTileRows = 48;
 /// Outputs of gate and up that are computed before their product is taken: 32 rows of both are 64
 /// KiB.
 constexpr uint32_t kFfnChunk = 256;
@@ -81,6 +82,13 @@ void take_rest(const Activations& in, std::size_t row, Activations& rest) {
 Range share_rows(const kernels::ThreadPool::Context& context, std::size_t rows) {
   const Range groups = context.share((rows + kernels::kQuantRows - 1) / kernels::kQuantRows);
   return {groups.begin * kernels::kQuantRows, std::min(groups.end * kernels::kQuantRows, rows)};
+}
+
+template <typename Tile>
+void for_tiles(Range rows, Tile&& tile) {
+  for (std::size_t r = rows.begin; r < rows.end; r += kTileRows) {
+    tile(Range{r, std::min<std::size_t>(r + kTileRows, rows.end)});
+  }
 }
 
 std::size_t stride_of(const Activations& activations) {
@@ -211,66 +219,25 @@ LogitsView Forward::run(std::span<const StepRun> runs) {
 }
 
 void Forward::few_rows(const Context& context) {
-  const bool solo = rows_ <= kSoloRows;
-  ThreadScratch& scratch = threads_[context.index()];
-  // A row's quantised form, made by every thread for itself, or by one thread for all.
-  const auto quantized = [&](Activations& shared, Activations& own) -> const Activations& {
-    if (solo) {
-      for (std::size_t r = 0; r < rows_; ++r) {
-        std::memcpy(own.row(r), shared.row(r), shared.columns() * sizeof(float));
-        own.quantize(r);
-      }
-      return own;
-    }
-    const Range rows = share_rows(context, rows_);
-    for (std::size_t r = rows.begin; r < rows.end; ++r) shared.quantize(r);
-    context.barrier();
-    return shared;
-  };
-
   embed(share_rows(context, rows_));
   context.barrier();
   for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
     const LayerSpec& layer = spec_.layers[l];
     const LayerWeights& weights = weights_.layers[l];
-    Activations& attended = attended_[layer.group];
-
-    const Normed attention_in = norm(weights.attention_norm, true, context);
+    const Normed in = norm(weights.attention_norm, rows_, true, context);
     if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0) {
       // Heads are whole panels: who computes a head also rotates and stores it.
       const HeadShare share = head_share(layer, context);
-      project_heads(layer, weights, attention_in, {0, rows_}, share, value_rest_.data());
+      project_heads(layer, weights, in, {0, rows_}, share, value_rest_.data());
       place_heads(layer, {0, rows_}, share);
     } else {
-      project_panels(weights, attention_in, context);
+      project_panels(weights, in, context);
       context.barrier();
       place_heads(layer, share_rows(context, rows_), {{0, layer.heads}, {0, layer.kv_heads}});
     }
     context.barrier();
-    kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_,
-                       attended.row(0), stride_of(attended), context);
-    context.barrier();
-    add_product(weights.output, weights.output_bias,
-                quantized(attended, scratch.attended[layer.group]), 0, {0, rows_},
-                context.share(weights.output.linear.panels()), out_.data());
-    context.barrier();
-
-    const Activations& ffn_in = norm(weights.ffn_norm, false, context).rows;
-    const Range panels = context.share(weights.gate.linear.panels());
-    const Range outputs = outputs_of(panels, ffn_);
-    if (!outputs.empty()) {
-      kernels::linear(weights.gate.linear, ffn_in, {0, rows_}, panels, gate_.data(), ffn_);
-      kernels::linear(weights.up.linear, ffn_in, {0, rows_}, panels, up_.data(), ffn_);
-      for (std::size_t r = 0; r < rows_; ++r) {
-        const std::size_t at = r * ffn_ + outputs.begin;
-        kernels::silu_mul(gate_.data() + at, up_.data() + at, outputs.size(),
-                          activated_.row(r) + outputs.begin);
-      }
-    }
-    context.barrier();
-    add_product(weights.down, {}, quantized(activated_, scratch.ffn), 0, {0, rows_},
-                context.share(weights.down.linear.panels()), out_.data());
-    context.barrier();
+    const uint32_t rows = attend(l, context);
+    finish_layer_few(l, rows, context);
   }
 }
 
@@ -290,43 +257,119 @@ void Forward::many_rows(const Context& context) {
                   scratch.value_rest.data());
     place_heads(layer, rows, all);
   };
-  const auto for_tiles = [&](auto&& tile) {
-    for (std::size_t r = mine.begin; r < mine.end; r += kTileRows) {
-      tile(Range{r, std::min<std::size_t>(r + kTileRows, mine.end)});
-    }
-  };
 
-  for_tiles([&](Range rows) {
+  for_tiles(mine, [&](Range rows) {
     embed(rows);
     to_heads(0, rows);
   });
-  for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
-    const LayerSpec& layer = spec_.layers[l];
-    const LayerWeights& weights = weights_.layers[l];
-    Activations& attended = attended_[layer.group];
-    context.barrier();
-    kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_,
-                       attended.row(0), stride_of(attended), context);
-    context.barrier();
-    for_tiles([&](Range rows) {
-      for (std::size_t r = rows.begin; r < rows.end; ++r) attended.quantize(r);
-      add_product(weights.output, weights.output_bias, attended, static_cast<uint32_t>(rows.begin),
-                  rows, all_panels(weights.output), scratch.out.data());
-      for (std::size_t r = rows.begin; r < rows.end; ++r) {
-        kernels::rms_norm_quantize(stream_row(r), weights.ffn_norm.data(), spec_.norm_eps,
-                                   scratch.embedding, r - rows.begin);
-      }
-      ffn_tile(weights, scratch, static_cast<uint32_t>(rows.size()));
-      add_product(weights.down, {}, scratch.ffn, 0, rows, all_panels(weights.down),
-                  scratch.out.data());
-      if (l + 1 < spec_.layers.size()) to_heads(l + 1, rows);
+  context.barrier();
+  const std::size_t last = spec_.layers.size() - 1;
+  for (std::size_t l = 0; l < last; ++l) {
+    attend(l, context);
+    for_tiles(mine, [&](Range rows) {
+      finish_layer_tile(l, rows, scratch);
+      to_heads(l + 1, rows);
     });
+    context.barrier();
   }
+  const uint32_t rows = attend(last, context);
+  if (rows <= few_rows_max_) {
+    finish_layer_few(last, rows, context);
+  } else {
+    for_tiles(share_rows(context, rows),
+              [&](Range tile) { finish_layer_tile(last, tile, scratch); });
+    context.barrier();
+  }
+}
+
+/// Attention of layer `l` for all rows, between barriers. Returns how many rows go on: behind the
+/// last layer's K and V only those whose logits are asked for, moved to the front.
+uint32_t Forward::attend(std::size_t l, const Context& context) {
+  const bool is_last = l + 1 == spec_.layers.size();
+  const auto going_on = static_cast<uint32_t>(is_last ? logits_rows_.size() : rows_);
+  if (going_on == 0) return 0;
+  const LayerSpec& layer = spec_.layers[l];
+  Activations& attended = attended_[layer.group];
+  kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_,
+                     attended.row(0), stride_of(attended), context);
+  context.barrier();
+  if (going_on == rows_) return rows_;
+  if (context.index() == 0) {
+    // Ascending, so a row never lands on one that is still to move.
+    for (std::size_t i = 0; i < logits_rows_.size(); ++i) {
+      const std::size_t from = logits_rows_[i];
+      if (from == i) continue;
+      std::memcpy(stream_row(i), stream_row(from), embedding_ * sizeof(float));
+      std::memcpy(attended.row(i), attended.row(from), attended.columns() * sizeof(float));
+    }
+  }
+  context.barrier();
+  return going_on;
+}
+
+/// From attention's output to the end of layer `l`, for the step's first `rows` rows; ends with a
+/// barrier.
+void Forward::finish_layer_few(std::size_t l, uint32_t rows, const Context& context) {
+  if (rows == 0) return;
+  const LayerWeights& weights = weights_.layers[l];
+  const uint32_t group = spec_.layers[l].group;
+  ThreadScratch& scratch = threads_[context.index()];
+  // A row's quantised form, made by every thread for itself, or by one thread for all.
+  const auto quantized = [&](Activations& shared, Activations& own) -> const Activations& {
+    if (rows <= kSoloRows) {
+      for (std::size_t r = 0; r < rows; ++r) {
+        std::memcpy(own.row(r), shared.row(r), shared.columns() * sizeof(float));
+        own.quantize(r);
+      }
+      return own;
+    }
+    const Range mine = share_rows(context, rows);
+    for (std::size_t r = mine.begin; r < mine.end; ++r) shared.quantize(r);
+    context.barrier();
+    return shared;
+  };
+
+  add_product(weights.output, weights.output_bias,
+              quantized(attended_[group], scratch.attended[group]), 0, {0, rows},
+              context.share(weights.output.linear.panels()), out_.data());
+  context.barrier();
+
+  const Activations& in = norm(weights.ffn_norm, rows, false, context).rows;
+  const Range panels = context.share(weights.gate.linear.panels());
+  const Range outputs = outputs_of(panels, ffn_);
+  if (!outputs.empty()) {
+    kernels::linear(weights.gate.linear, in, {0, rows}, panels, gate_.data(), ffn_);
+    kernels::linear(weights.up.linear, in, {0, rows}, panels, up_.data(), ffn_);
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::size_t at = r * ffn_ + outputs.begin;
+      kernels::silu_mul(gate_.data() + at, up_.data() + at, outputs.size(),
+                        activated_.row(r) + outputs.begin);
+    }
+  }
+  context.barrier();
+  add_product(weights.down, {}, quantized(activated_, scratch.ffn), 0, {0, rows},
+              context.share(weights.down.linear.panels()), out_.data());
   context.barrier();
 }
 
+/// The same for one tile of rows, by one thread.
+void Forward::finish_layer_tile(std::size_t l, Range rows, ThreadScratch& scratch) {
+  const LayerWeights& weights = weights_.layers[l];
+  Activations& attended = attended_[spec_.layers[l].group];
+  for (std::size_t r = rows.begin; r < rows.end; ++r) attended.quantize(r);
+  add_product(weights.output, weights.output_bias, attended, static_cast<uint32_t>(rows.begin),
+              rows, all_panels(weights.output), scratch.out.data());
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    kernels::rms_norm_quantize(stream_row(r), weights.ffn_norm.data(), spec_.norm_eps,
+                               scratch.embedding, r - rows.begin);
+  }
+  ffn_tile(weights, scratch, static_cast<uint32_t>(rows.size()));
+  add_product(weights.down, {}, scratch.ffn, 0, rows, all_panels(weights.down), scratch.out.data());
+}
+
 void Forward::output_head(const Context& context) {
-  // The final norm of a few rows is cheaper to repeat than to share.
+  // The rows in question stand in front (attend). The final norm of a few rows is cheaper to repeat
+  // than to share.
   Activations& normed = threads_[context.index()].embedding;
   const Range panels = context.share(weights_.head.linear.panels());
   const Range outputs = outputs_of(panels, spec_.vocab_size);
@@ -334,8 +377,8 @@ void Forward::output_head(const Context& context) {
   for (std::size_t first = 0; first < logits_rows_.size(); first += kTileRows) {
     const std::size_t count = std::min<std::size_t>(kTileRows, logits_rows_.size() - first);
     for (std::size_t r = 0; r < count; ++r) {
-      kernels::rms_norm_quantize(stream_row(logits_rows_[first + r]), weights_.output_norm.data(),
-                                 spec_.norm_eps, normed, r);
+      kernels::rms_norm_quantize(stream_row(first + r), weights_.output_norm.data(), spec_.norm_eps,
+                                 normed, r);
     }
     float* const logits = logits_.data() + first * spec_.vocab_size;
     kernels::linear(weights_.head.linear, normed, {0, count}, panels, logits, spec_.vocab_size);
@@ -457,13 +500,13 @@ void Forward::add_product(const Matrix& matrix, const kernels::AlignedArray<floa
 }
 
 /// The few-rows schedule's norm: by each thread for itself, or divided with a barrier behind.
-Forward::Normed Forward::norm(const kernels::AlignedArray<float>& weight, bool with_rest,
-                              const Context& context) {
-  const bool solo = rows_ <= kSoloRows;
+Forward::Normed Forward::norm(const kernels::AlignedArray<float>& weight, uint32_t row_count,
+                              bool with_rest, const Context& context) {
+  const bool solo = row_count <= kSoloRows;
   ThreadScratch& own = threads_[context.index()];
   Activations& out = solo ? own.embedding : normed_;
   Activations& rest = solo ? own.embedding_rest : normed_rest_;
-  const Range rows = solo ? Range{0, rows_} : share_rows(context, rows_);
+  const Range rows = solo ? Range{0, row_count} : share_rows(context, row_count);
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
     kernels::rms_norm_quantize(stream_row(r), weight.data(), spec_.norm_eps, out, r);
     if (with_rest) take_rest(out, r, rest);

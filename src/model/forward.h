@@ -95,6 +95,9 @@ class Forward {
 
   void few_rows(const Context& context);
   void many_rows(const Context& context);
+  uint32_t attend(std::size_t layer, const Context& context);
+  void finish_layer_few(std::size_t layer, uint32_t rows, const Context& context);
+  void finish_layer_tile(std::size_t layer, Range rows, ThreadScratch& scratch);
   void output_head(const Context& context);
 
   // The steps of a layer. `rows` are rows of the step.
@@ -111,7 +114,8 @@ class Forward {
   void add_product(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
                    const kernels::Activations& in, uint32_t in_row, Range rows, Range panels,
                    float* out);
-  Normed norm(const kernels::AlignedArray<float>& weight, bool with_rest, const Context& context);
+  Normed norm(const kernels::AlignedArray<float>& weight, uint32_t row_count, bool with_rest,
+              const Context& context);
   void ffn_tile(const LayerWeights& weights, ThreadScratch& scratch, uint32_t rows);
   HeadShare head_share(const LayerSpec& spec, const Context& context) const;
   kernels::PagedLayer paged_layer(const LayerSpec& spec) const;

@@ -43,7 +43,7 @@ Result<ModelSpec> spec_from_gguf(const gguf::File& file) {
   }
   return Error{ErrorCode::kUnsupported,
                fmt::format("{}: architecture '{}' is not supported; supported: {}", file.path(),
-                           name, fmt::join(supported_architectures(), ", "))};
+                           gguf::printable(name), fmt::join(supported_architectures(), ", "))};
 }
 
 void assign_groups(ModelSpec& spec) {
