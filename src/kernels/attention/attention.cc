@@ -5,10 +5,12 @@
 #define HWY_TARGET_INCLUDE "kernels/attention/attention.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 //
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/check.h"
 #include "kernels/attention/plan.h"
@@ -49,15 +51,30 @@ struct Tile {
   TileRow rows[kTileRowsMax];
 };
 
+// Scratch that was widened before. Only what comes from the cache itself is prefetched.
+struct LoadWidened : LoadF32 {};
+
+// Asks for `bytes` at `p`, which need not be valid memory.
+HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
+  const char* line = static_cast<const char*>(p);
+  for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(line + i);
+}
+
+// Blocks of one head lie apart, so hardware prefetchers see each of them as a new stream, and a few
+// kilobytes are over before they have caught up. While a piece of a block is used, the kernels
+// below therefore ask for the next one, `ahead`, as fast as they read.
+
 // scores[r][t] = sum over d, ascending, of key[d][t] * q[d][r], for T vectors of tokens.
 template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE void score_tile(const typename Load::Element* key, std::size_t key_stride,
-                           const float* q, std::size_t key_dim, float* scores) {
+                           const float* q, std::size_t key_dim, float* scores, const char* ahead) {
+  constexpr std::size_t kBytes = T * kLanes * sizeof(typename Load::Element);
   F32 acc[R][T];
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::Zero(DF());
   }
   for (std::size_t d = 0; d < key_dim; ++d, key += key_stride, q += R) {
+    if constexpr (!std::is_same_v<Load, LoadWidened>) prefetch(ahead + d * kBytes, kBytes);
     F32 k[T];
     for (std::size_t t = 0; t < T; ++t) k[t] = Load::load(key + t * kLanes);
     for (std::size_t r = 0; r < R; ++r) {
@@ -71,40 +88,45 @@ HWY_INLINE void score_tile(const typename Load::Element* key, std::size_t key_st
   }
 }
 
+template <std::size_t R, std::size_t T, typename Load>
+HWY_INLINE std::size_t score_tiles(const typename Load::Element* key, std::size_t key_stride,
+                                   const float* q, std::size_t key_dim, float* scores,
+                                   std::size_t t, std::size_t vectors, const char* ahead) {
+  for (; t + T <= vectors; t += T) {
+    score_tile<R, T, Load>(key + t * kLanes, key_stride, q, key_dim, scores + t * kLanes,
+                           ahead + t * kLanes * sizeof(typename Load::Element) * key_dim);
+  }
+  return t;
+}
+
 template <std::size_t R, typename Load>
 HWY_NOINLINE void score_vectors(const typename Load::Element* key, std::size_t key_stride,
                                 const float* q, std::size_t key_dim, float* scores,
-                                std::size_t vectors) {
-  std::size_t t = 0;
-  for (; t + kTileT <= vectors; t += kTileT) {
-    score_tile<R, kTileT, Load>(key + t * kLanes, key_stride, q, key_dim, scores + t * kLanes);
-  }
-  if constexpr (kTileT > 2) {
-    for (; t + 2 <= vectors; t += 2) {
-      score_tile<R, 2, Load>(key + t * kLanes, key_stride, q, key_dim, scores + t * kLanes);
-    }
-  }
-  for (; t < vectors; ++t) {
-    score_tile<R, 1, Load>(key + t * kLanes, key_stride, q, key_dim, scores + t * kLanes);
-  }
+                                std::size_t vectors, const char* ahead) {
+  std::size_t t =
+      score_tiles<R, kTileT, Load>(key, key_stride, q, key_dim, scores, 0, vectors, ahead);
+  if constexpr (kTileT > 2)
+    t = score_tiles<R, 2, Load>(key, key_stride, q, key_dim, scores, t, vectors, ahead);
+  score_tiles<R, 1, Load>(key, key_stride, q, key_dim, scores, t, vectors, ahead);
 }
 
 template <typename Load>
 void score_rows(std::size_t rows, const typename Load::Element* key, std::size_t key_stride,
-                const float* q, std::size_t key_dim, float* scores, std::size_t vectors) {
+                const float* q, std::size_t key_dim, float* scores, std::size_t vectors,
+                const char* ahead) {
   switch (rows) {
     case 1:
-      return score_vectors<1, Load>(key, key_stride, q, key_dim, scores, vectors);
+      return score_vectors<1, Load>(key, key_stride, q, key_dim, scores, vectors, ahead);
     case 2:
-      return score_vectors<2, Load>(key, key_stride, q, key_dim, scores, vectors);
+      return score_vectors<2, Load>(key, key_stride, q, key_dim, scores, vectors, ahead);
     case 3:
-      return score_vectors<3, Load>(key, key_stride, q, key_dim, scores, vectors);
+      return score_vectors<3, Load>(key, key_stride, q, key_dim, scores, vectors, ahead);
     case 4:
-      return score_vectors<4, Load>(key, key_stride, q, key_dim, scores, vectors);
+      return score_vectors<4, Load>(key, key_stride, q, key_dim, scores, vectors, ahead);
     case 5:
-      return score_vectors<5, Load>(key, key_stride, q, key_dim, scores, vectors);
+      return score_vectors<5, Load>(key, key_stride, q, key_dim, scores, vectors, ahead);
     default:
-      return score_vectors<6, Load>(key, key_stride, q, key_dim, scores, vectors);
+      return score_vectors<6, Load>(key, key_stride, q, key_dim, scores, vectors, ahead);
   }
 }
 
@@ -112,13 +134,15 @@ void score_rows(std::size_t rows, const typename Load::Element* key, std::size_t
 template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE void value_tile(const typename Load::Element* value, std::size_t value_stride,
                            const float* weights, std::size_t tokens, float* acc_rows,
-                           std::size_t acc_stride) {
+                           std::size_t acc_stride, const char* ahead) {
+  constexpr std::size_t kBytes = T * kLanes * sizeof(typename Load::Element);
   F32 acc[R][T];
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t t = 0; t < T; ++t)
       acc[r][t] = hn::LoadU(DF(), acc_rows + r * acc_stride + t * kLanes);
   }
   for (std::size_t i = 0; i < tokens; ++i, value += value_stride, ++weights) {
+    if constexpr (!std::is_same_v<Load, LoadWidened>) prefetch(ahead + i * kBytes, kBytes);
     F32 v[T];
     for (std::size_t t = 0; t < T; ++t) v[t] = Load::load(value + t * kLanes);
     for (std::size_t r = 0; r < R; ++r) {
@@ -132,44 +156,55 @@ HWY_INLINE void value_tile(const typename Load::Element* value, std::size_t valu
   }
 }
 
+template <std::size_t R, std::size_t T, typename Load>
+HWY_INLINE std::size_t value_tiles(const typename Load::Element* value, std::size_t value_stride,
+                                   const float* weights, std::size_t tokens, float* acc,
+                                   std::size_t acc_stride, std::size_t t, std::size_t vectors,
+                                   const char* ahead) {
+  for (; t + T <= vectors; t += T) {
+    value_tile<R, T, Load>(value + t * kLanes, value_stride, weights, tokens, acc + t * kLanes,
+                           acc_stride,
+                           ahead + t * kLanes * sizeof(typename Load::Element) * tokens);
+  }
+  return t;
+}
+
 template <std::size_t R, typename Load>
 HWY_NOINLINE void value_vectors(const typename Load::Element* value, std::size_t value_stride,
                                 const float* weights, std::size_t tokens, float* acc,
-                                std::size_t acc_stride, std::size_t vectors) {
-  std::size_t t = 0;
-  for (; t + kTileT <= vectors; t += kTileT) {
-    value_tile<R, kTileT, Load>(value + t * kLanes, value_stride, weights, tokens, acc + t * kLanes,
-                                acc_stride);
-  }
+                                std::size_t acc_stride, std::size_t vectors, const char* ahead) {
+  std::size_t t = value_tiles<R, kTileT, Load>(value, value_stride, weights, tokens, acc,
+                                               acc_stride, 0, vectors, ahead);
   if constexpr (kTileT > 2) {
-    for (; t + 2 <= vectors; t += 2) {
-      value_tile<R, 2, Load>(value + t * kLanes, value_stride, weights, tokens, acc + t * kLanes,
-                             acc_stride);
-    }
+    t = value_tiles<R, 2, Load>(value, value_stride, weights, tokens, acc, acc_stride, t, vectors,
+                                ahead);
   }
-  for (; t < vectors; ++t) {
-    value_tile<R, 1, Load>(value + t * kLanes, value_stride, weights, tokens, acc + t * kLanes,
-                           acc_stride);
-  }
+  value_tiles<R, 1, Load>(value, value_stride, weights, tokens, acc, acc_stride, t, vectors, ahead);
 }
 
 template <typename Load>
-void value_rows(std::size_t rows, const typename Load::Element* value, std::size_t value_stride,
+void value_rows(std::size_t rows, const typename Load::Element* value, std::size_t stride,
                 const float* weights, std::size_t tokens, float* acc, std::size_t acc_stride,
-                std::size_t vectors) {
+                std::size_t vectors, const char* ahead) {
   switch (rows) {
     case 1:
-      return value_vectors<1, Load>(value, value_stride, weights, tokens, acc, acc_stride, vectors);
+      return value_vectors<1, Load>(value, stride, weights, tokens, acc, acc_stride, vectors,
+                                    ahead);
     case 2:
-      return value_vectors<2, Load>(value, value_stride, weights, tokens, acc, acc_stride, vectors);
+      return value_vectors<2, Load>(value, stride, weights, tokens, acc, acc_stride, vectors,
+                                    ahead);
     case 3:
-      return value_vectors<3, Load>(value, value_stride, weights, tokens, acc, acc_stride, vectors);
+      return value_vectors<3, Load>(value, stride, weights, tokens, acc, acc_stride, vectors,
+                                    ahead);
     case 4:
-      return value_vectors<4, Load>(value, value_stride, weights, tokens, acc, acc_stride, vectors);
+      return value_vectors<4, Load>(value, stride, weights, tokens, acc, acc_stride, vectors,
+                                    ahead);
     case 5:
-      return value_vectors<5, Load>(value, value_stride, weights, tokens, acc, acc_stride, vectors);
+      return value_vectors<5, Load>(value, stride, weights, tokens, acc, acc_stride, vectors,
+                                    ahead);
     default:
-      return value_vectors<6, Load>(value, value_stride, weights, tokens, acc, acc_stride, vectors);
+      return value_vectors<6, Load>(value, stride, weights, tokens, acc, acc_stride, vectors,
+                                    ahead);
   }
 }
 
@@ -199,24 +234,42 @@ HWY_INLINE void softmax_row(float* scores, uint32_t begin, uint32_t end, float s
       hn::StoreU(hn::Mul(cap, hn::Sub(one, hn::Div(two, hn::Add(e, one)))), df, scores + t);
     }
   }
+  // Groups of 16 that are valid as a whole need no masks: all but the first and last.
+  const uint32_t whole_begin = begin == first ? first : first + 16;
+  const uint32_t whole_end = std::max(whole_begin, end / 16 * 16);
   const F32 lowest = hn::Set(df, -3.402823466e38f);
   F32 maximum = lowest;
-  for (uint32_t t = first; t < end; t += kLanes) {
-    maximum = hn::Max(maximum, hn::IfThenElse(valid(t), hn::LoadU(df, scores + t), lowest));
-  }
+  const auto masked_maximum = [&](uint32_t t) {
+    for (std::size_t v = 0; v < kVectors; ++v, t += kLanes) {
+      maximum = hn::Max(maximum, hn::IfThenElse(valid(t), hn::LoadU(df, scores + t), lowest));
+    }
+  };
+  if (whole_begin != first) masked_maximum(first);
+  for (uint32_t t = whole_begin; t < whole_end; t += kLanes)
+    maximum = hn::Max(maximum, hn::LoadU(df, scores + t));
+  if (whole_end < end) masked_maximum(whole_end);
   *m = hn::GetLane(hn::MaxOfLanes(df, maximum));
   const F32 top = hn::Set(df, *m);
   F32 sums[kVectors];
   for (F32& sum : sums) sum = hn::Zero(df);
-  for (uint32_t t = first; t < end; t += 16) {
+  const auto masked_weights = [&](uint32_t t) {
+    for (std::size_t v = 0; v < kVectors; ++v, t += kLanes) {
+      const F32 e = exp_lanes(hn::Sub(hn::LoadU(df, scores + t), top));
+      const F32 weight = hn::IfThenElseZero(valid(t), e);
+      hn::StoreU(weight, df, scores + t);
+      sums[v] = hn::Add(sums[v], weight);
+    }
+  };
+  if (whole_begin != first) masked_weights(first);
+  for (uint32_t t = whole_begin; t < whole_end; t += 16) {
     for (std::size_t v = 0; v < kVectors; ++v) {
       float* at = scores + t + v * kLanes;
-      const F32 e = exp_lanes(hn::Sub(hn::LoadU(df, at), top));
-      const F32 weight = hn::IfThenElseZero(valid(t + static_cast<uint32_t>(v * kLanes)), e);
+      const F32 weight = exp_lanes(hn::Sub(hn::LoadU(df, at), top));
       hn::StoreU(weight, df, at);
       sums[v] = hn::Add(sums[v], weight);
     }
   }
+  if (whole_end < end) masked_weights(whole_end);
   *l = fold_lanes(sums);
 }
 
@@ -285,12 +338,13 @@ class Runner {
 
   static constexpr std::size_t round_up16(std::size_t n) { return (n + 15) / 16 * 16; }
 
-  void run(const AttentionTask& task) {
+  // `next`: the task after this one, whose first block is asked for in time; may be null.
+  void run(const AttentionTask& task, const AttentionTask* next) {
     tile_.count = 0;
     if (task.split) {
       for (uint32_t s = task.segment_begin; s < task.segment_end; ++s) {
         gather(task, s);
-        segment(task, s);
+        segment(task, s, next);
         for (std::size_t i = 0; i < tile_.count; ++i) {
           const TileRow& row = tile_.rows[i];
           const AttentionSplitRow& split = plan_.split_rows[plan_.row_to_split[row.row]];
@@ -309,7 +363,7 @@ class Runner {
     for (uint32_t s = task.segment_begin; s < task.segment_end; ++s) {
       gather(task, s);
       if (tile_.count == 0) continue;
-      segment(task, s);
+      segment(task, s, next);
       for (std::size_t i = 0; i < tile_.count; ++i) {
         const TileRow& row = tile_.rows[i];
         const std::size_t at = (row.row - slice.row) * plan_.group + row.head % plan_.group;
@@ -391,7 +445,7 @@ class Runner {
   }
 
   // States of all gathered rows for one segment, into tile_.acc.
-  void segment(const AttentionTask& task, uint32_t segment) {
+  void segment(const AttentionTask& task, uint32_t segment, const AttentionTask* next) {
     if (tile_.count == 0) return;
     blocks_ = plan_.slices[task.slice_begin].blocks;  // slices of a task have equal ones here
     kv_head_ = task.kv_head;
@@ -401,6 +455,12 @@ class Runner {
     for (std::size_t i = 0; i < tile_.count; ++i) {
       begin_ = std::min(begin_, tile_.rows[i].begin);
       end_ = std::max(end_, tile_.rows[i].end);
+    }
+    next_key_ = nullptr;
+    if (segment + 1 < task.segment_end) {
+      next_key_ = reinterpret_cast<const char*>(first_key(task, segment + 1));
+    } else if (next != nullptr) {
+      next_key_ = reinterpret_cast<const char*>(first_key(*next, next->segment_begin));
     }
     switch (layer_.key_type) {
       case KvType::kF32:
@@ -455,6 +515,53 @@ class Runner {
            std::size_t{p.slot} * shape_.value_dim;
   }
 
+  // Where the keys of a task's segment begin: of its first slice, from a block's start.
+  const std::byte* first_key(const AttentionTask& task, uint32_t segment) const {
+    const AttentionSlice& slice = plan_.slices[task.slice_begin];
+    const uint32_t begin =
+        std::max(attention_begin(shape_, slice.position), segment * kSegmentTokens);
+    if (begin >= slice.position + slice.rows) return nullptr;
+    return layer_.key(slice.blocks[begin / shape_.block_tokens], task.kv_head);
+  }
+
+  // What is read after the keys (values) in front of `at`: the next piece, or what follows the
+  // last.
+  const char* after_keys(uint32_t at) const {
+    if (at < end_)
+      return reinterpret_cast<const char*>(layer_.key(piece(at, end_).block, kv_head_));
+    return reinterpret_cast<const char*>(layer_.value(piece(begin_, end_).block, kv_head_));
+  }
+  const char* after_values(uint32_t at) const {
+    if (at < end_)
+      return reinterpret_cast<const char*>(layer_.value(piece(at, end_).block, kv_head_));
+    return next_key_;
+  }
+
+  // Asks for part `part` of `parts` of the keys (values) of [at, end).
+  void prefetch_keys(uint32_t at, uint32_t end, std::size_t part, std::size_t parts) const {
+    const std::size_t element = layer_.key_type == KvType::kF32 ? 4 : 2;
+    while (at < end) {
+      const Piece p = piece(at, end);
+      const std::byte* key = layer_.key(p.block, kv_head_) + p.slot * element;
+      const Range channels = split(shape_.key_dim, part, parts);
+      for (std::size_t d = channels.begin; d < channels.end; ++d) {
+        prefetch(key + d * shape_.block_tokens * element, p.count * element);
+      }
+      at += p.count;
+    }
+  }
+  void prefetch_values(uint32_t at, uint32_t end, std::size_t part, std::size_t parts) const {
+    const std::size_t row =
+        std::size_t{shape_.value_dim} * (layer_.value_type == KvType::kF32 ? 4 : 2);
+    while (at < end) {
+      const Piece p = piece(at, end);
+      const Range tokens = split(p.count, part, parts);
+      prefetch(layer_.value(p.block, kv_head_) + (p.slot + tokens.begin) * row,
+               tokens.size() * row);
+      at += p.count;
+    }
+  }
+
   template <typename Load>
   void scores() {
     const std::size_t tiles = register_tiles(tile_.count);
@@ -464,7 +571,8 @@ class Runner {
       for (uint32_t at = begin; at < end_;) {
         const Piece p = piece(at, end_);
         score_rows<Load>(tile_.count, key_at<Load>(p), shape_.block_tokens, tile_.q, shape_.key_dim,
-                         tile_.scores + at, (p.count + kLanes - 1) / kLanes);
+                         tile_.scores + at, (p.count + kLanes - 1) / kLanes,
+                         after_keys(at + p.count));
         at += p.count;
       }
       return;
@@ -492,10 +600,17 @@ class Runner {
       }
       for (std::size_t i = 0; i < tiles; ++i) {
         const Range rows = split(tile_.count, i, tiles);
+        if (chunk_end < end_) {
+          prefetch_keys(chunk_end, std::min(chunk_end + kChunkTokens, end_), i, tiles);
+        } else {
+          prefetch_values(begin_,
+                          std::min(begin_ / kChunkTokens * kChunkTokens + kChunkTokens, end_), i,
+                          tiles);
+        }
         if (span_of(rows, chunk, chunk_end).empty()) continue;
-        score_rows<LoadF32>(rows.size(), tile_.widened, kChunkTokens,
-                            tile_.q + rows.begin * shape_.key_dim, shape_.key_dim,
-                            tile_.scores + rows.begin * kScoreStride + chunk, vectors);
+        score_rows<LoadWidened>(rows.size(), tile_.widened, kChunkTokens,
+                                tile_.q + rows.begin * shape_.key_dim, shape_.key_dim,
+                                tile_.scores + rows.begin * kScoreStride + chunk, vectors, nullptr);
       }
     }
   }
@@ -517,7 +632,8 @@ class Runner {
     if (tiles == 1 && shape_.value_dim % 16 == 0) {
       for (uint32_t at = begin_; at < end_;) {
         const Piece p = piece(at, end_);
-        value_span<Load>({0, tile_.count}, value_at<Load>(p), shape_.value_dim, at, at + p.count);
+        value_span<Load>({0, tile_.count}, value_at<Load>(p), shape_.value_dim, at, at + p.count,
+                         after_values(at + p.count));
         at += p.count;
       }
       return;
@@ -537,8 +653,14 @@ class Runner {
         at += p.count;
       }
       for (std::size_t i = 0; i < tiles; ++i) {
-        value_span<LoadF32>(split(tile_.count, i, tiles), tile_.widened, plan_.value_stride, from,
-                            to);
+        if (to < end_) {
+          prefetch_values(to, std::min(to + kChunkTokens, end_), i, tiles);
+        } else if (next_key_ != nullptr) {
+          const Range part = split(std::size_t{shape_.key_dim} * shape_.block_tokens * 2, i, tiles);
+          prefetch(next_key_ + part.begin, part.size());
+        }
+        value_span<LoadWidened>(split(tile_.count, i, tiles), tile_.widened, plan_.value_stride,
+                                from, to, nullptr);
       }
     }
   }
@@ -548,7 +670,7 @@ class Runner {
   // finite.
   template <typename Load>
   void value_span(Range rows, const typename Load::Element* value, std::size_t stride,
-                  uint32_t from, uint32_t to) {
+                  uint32_t from, uint32_t to, const char* ahead) {
     uint32_t common_begin = from;
     uint32_t common_end = to;
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
@@ -560,7 +682,8 @@ class Runner {
       if (begin >= end) return;
       value_rows<Load>(some.size(), value + (begin - from) * stride, stride,
                        tile_.scores + some.begin * kScoreStride + begin, end - begin,
-                       tile_.acc + some.begin * plan_.state_stride, plan_.state_stride, vectors);
+                       tile_.acc + some.begin * plan_.state_stride, plan_.state_stride, vectors,
+                       ahead);
     };
     if (common_begin >= common_end) {
       for (std::size_t i = rows.begin; i < rows.end; ++i) {
@@ -592,6 +715,7 @@ class Runner {
   uint32_t first_ = 0;  // its first position
   uint32_t begin_ = 0;  // positions that any row sees, counted from first_
   uint32_t end_ = 0;
+  const char* next_key_ = nullptr;  // keys that are read after this segment, or null
 };
 
 void run_tasks(AttentionPlanImpl& plan, const PagedLayer& layer, const float* q,
@@ -599,7 +723,9 @@ void run_tasks(AttentionPlanImpl& plan, const PagedLayer& layer, const float* q,
                Range tasks) {
   Runner runner(plan, layer, q, q_stride, out, out_stride,
                 plan.scratch.data() + thread * plan.scratch_stride, plan.states.data());
-  for (std::size_t i = tasks.begin; i < tasks.end; ++i) runner.run(plan.tasks[i]);
+  for (std::size_t i = tasks.begin; i < tasks.end; ++i) {
+    runner.run(plan.tasks[i], i + 1 < tasks.end ? &plan.tasks[i + 1] : nullptr);
+  }
 }
 
 void merge_rows(AttentionPlanImpl& plan, const PagedLayer& layer, float* out,

@@ -20,9 +20,10 @@ void pack_q4_1(const uint8_t* row, std::size_t blocks, std::size_t lane, uint8_t
 }
 
 void pack_q8_0(const uint8_t* row, std::size_t blocks, std::size_t lane, uint8_t* panel) {
-  uint8_t* quants = panel + q8_scale_bytes(blocks);
-  for (std::size_t b = 0; b < blocks; ++b, row += 34, quants += kQ8BlockBytes) {
-    std::memcpy(panel + b * 2 * kPanelOutputs + 2 * lane, row, 2);
+  for (std::size_t b = 0; b < blocks; ++b, row += 34) {
+    uint8_t* pair = panel + b / 2 * kQ8PairBytes;
+    std::memcpy(pair + b % 2 * 2 * kPanelOutputs + 2 * lane, row, 2);
+    uint8_t* quants = pair + 64 + b % 2 * kQ8BlockBytes;
     for (std::size_t k = 0; k < kQuantBlock; ++k) {
       quants[64 * (k / 4) + 4 * lane + k % 4] = row[2 + k] ^ 0x80;  // quant + 128
     }
@@ -62,8 +63,7 @@ Result<LinearWeights> LinearWeights::pack(TensorType type, std::size_t outputs, 
   }
   const std::size_t blocks = columns / kQuantBlock;
   const bool q4 = type == TensorType::kQ4_1;
-  weights.panel_bytes_ =
-      q4 ? blocks * kQ4BlockBytes : q8_scale_bytes(blocks) + blocks * kQ8BlockBytes;
+  weights.panel_bytes_ = q4 ? blocks * kQ4BlockBytes : (blocks + 1) / 2 * kQ8PairBytes;
   weights.packed_ = AlignedArray<uint8_t>(weights.panels() * weights.panel_bytes_);
   const auto* row = reinterpret_cast<const uint8_t*>(data.data());
   for (std::size_t o = 0; o < outputs; ++o, row += weights.raw_row_bytes_) {

@@ -8,14 +8,14 @@
 
 namespace pagewise::kernels {
 
-inline constexpr std::size_t kQ4BlockBytes =
-    64 + 256;  // of a panel, 32 values: scales and minima, nibbles
-inline constexpr std::size_t kQ8BlockBytes = 512;  // of a panel, 32 values, scales apart
-
-/// Bytes of a Q8_0 panel's scales: whole cache lines, so that the quants behind them are aligned.
-constexpr std::size_t q8_scale_bytes(std::size_t blocks) {
-  return (blocks * 2 * kPanelOutputs + 63) / 64 * 64;
-}
+// A panel is one ascending stream of whole cache lines; every block of it holds 32 values of 16
+// outputs.
+//   Q4_1  per block: 16 f16 scales, 16 f16 minima, 256 bytes of nibbles
+//   Q8_0  per two blocks: 2 x 16 f16 scales, 2 x 512 bytes of quants; an odd last block leaves its
+//   pair's half empty
+inline constexpr std::size_t kQ4BlockBytes = 64 + 256;
+inline constexpr std::size_t kQ8BlockBytes = 512;
+inline constexpr std::size_t kQ8PairBytes = 64 + 2 * kQ8BlockBytes;
 
 void run_linear_integer(const LinearWeights& weights, const Activations& x, Range rows,
                         Range panels, float* out, std::size_t out_stride);
