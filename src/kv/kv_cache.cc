@@ -38,7 +38,7 @@ using Namespaces = std::map<std::string, Namespace, std::less<>>;
 struct Pending {
   uint32_t tokens = 0;
   LeaseClass lease = LeaseClass::k5m;
-  TimeNs expires = 0;
+  TimeNs start = 0;  // of the request
 };
 
 struct Sequence {
@@ -75,8 +75,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   explicit Impl(const CacheConfig& given)
       : config(given),
         index(given.block_tokens, capacities(given)),
-        leases(index, *this, leased_max(given),
-               static_cast<uint32_t>(leased_max(given) * given.lease_share_namespace)) {
+        leases(index, *this, lease_rules(given)) {
     for (const CacheGroup& group : config.groups) {
       pools.emplace_back(group.blocks, config.protected_share,
                          config.shuffle_blocks ? std::optional(config.shuffle_seed) : std::nullopt);
@@ -90,21 +89,23 @@ struct KvCache::Impl final : LeaseBook::Listener {
     for (const CacheGroup& group : config.groups) blocks.push_back(group.blocks);
     return blocks;
   }
-  /// Nodes that may be leased: a node takes one block of each group, so the smallest group decides.
-  static uint32_t leased_max(const CacheConfig& config) {
+  /// A node takes one block of each group, so the smallest group decides how many may be leased.
+  static LeaseRules lease_rules(const CacheConfig& config) {
     const std::vector<uint32_t> blocks = capacities(config);
-    return static_cast<uint32_t>(*std::min_element(blocks.begin(), blocks.end()) *
-                                 config.lease_share);
+    LeaseRules rules;
+    rules.lifetime_5m_ns = config.lease_5m_ns;
+    rules.lifetime_1h_ns = config.lease_1h_ns;
+    rules.nodes_max =
+        static_cast<uint32_t>(*std::min_element(blocks.begin(), blocks.end()) * config.lease_share);
+    rules.nodes_max_namespace =
+        static_cast<uint32_t>(rules.nodes_max * config.lease_share_namespace);
+    return rules;
   }
 
   uint32_t groups() const { return static_cast<uint32_t>(config.groups.size()); }
   uint32_t blocks_for(uint64_t tokens) const {
     return static_cast<uint32_t>(ceil_div(tokens, config.block_tokens));
   }
-  TimeNs lease_ns(LeaseClass lease) const {
-    return lease == LeaseClass::k1h ? config.lease_1h_ns : config.lease_5m_ns;
-  }
-
   // --- the index and the pools ---
 
   void on_leased(NodeId node, bool leased) override {
@@ -370,7 +371,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     std::erase_if(marked, [&](const MarkedPrefix& prefix) {
       return prefix.tokens < config.cache_tokens_min;
     });
-    if (read.valid()) leases.refresh(read, read_lease, request.start + lease_ns(read_lease));
+    if (read.valid()) leases.refresh(read, read_lease, request.start);
 
     // Longest first: what fits for it fits for all shorter ones.
     uint32_t leased_depth = 0;
@@ -379,7 +380,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       const MarkedPrefix prefix = marked[i];
       const EntryId here = entry_at(request, found, prefix.tokens);
       if (here.valid()) {
-        leases.refresh(here, prefix.lease, request.start + lease_ns(prefix.lease));
+        leases.refresh(here, prefix.lease, request.start);
         continue;
       }
       if (prefix.tokens > read_tokens && !opened.promise) {
@@ -393,8 +394,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
         }
         opened.promise = key;
       }
-      opened.pending.push_back(
-          {prefix.tokens, prefix.lease, request.start + lease_ns(prefix.lease)});
+      opened.pending.push_back({prefix.tokens, prefix.lease, request.start});
     }
     return cache_usage(tokens, read_tokens, marked, config.cache_tokens_min);
   }
@@ -410,7 +410,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
     while (!sequence.pending.empty() && sequence.pending.back().tokens <= sequence.computed) {
       const Pending pending = sequence.pending.back();
       sequence.pending.pop_back();
-      if (pending.expires <= leases.now()) continue;  // the prefill outlasted the lease
+      if (pending.start + leases.lifetime_ns(pending.lease) <= leases.now())
+        continue;  // the prefill outlasted the lease
       const uint32_t depth = pending.tokens / config.block_tokens;
       const uint32_t tail_tokens = pending.tokens % config.block_tokens;
       NodeId below;  // the node behind `parent` on this sequence's own path
@@ -424,7 +425,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
         node = below.valid() ? below : index.longest_child(parent, tail).child;
         PW_CHECK(node.valid() && common_tokens(index.tokens(node), tail) == tail_tokens);
       }
-      leases.write(parent, node, tail_tokens, pending.lease, pending.expires, sequence.promise);
+      leases.write(parent, node, tail_tokens, pending.lease, pending.start, sequence.promise);
     }
     if (sequence.pending.empty()) drop_promises(sequence);
   }

@@ -113,7 +113,7 @@ class Life {
   struct Pending {
     uint32_t tokens;
     LeaseClass lease;
-    TimeNs expires;
+    TimeNs start;
   };
   struct Open {
     SeqId id;
@@ -358,8 +358,7 @@ class Life {
         --refused;
         continue;
       } else {
-        open.pending.push_back(
-            {length, request.markers[i].lease, request.start + lease_ns(request.markers[i].lease)});
+        open.pending.push_back({length, request.markers[i].lease, request.start});
       }
       counting.insert(counting.begin(), request.markers[i]);
     }
@@ -394,7 +393,7 @@ class Life {
   void refresh(const std::pair<std::string, Tokens>& key, LeaseClass lease, TimeNs start) {
     Entry& entry = entries_.at(key);
     entry.lease = std::max(entry.lease, lease);
-    entry.expires = std::max(entry.expires, start + lease_ns(lease));
+    entry.expires = std::max(entry.expires, start + lease_ns(entry.lease));
   }
 
   void step(std::size_t which) {
@@ -431,13 +430,11 @@ class Life {
     while (!open.pending.empty() && open.pending.back().tokens <= end) {
       const Pending pending = open.pending.back();
       open.pending.pop_back();
-      if (pending.expires <= now_) continue;
+      if (pending.start + lease_ns(pending.lease) <= now_) continue;
       const auto key =
           std::make_pair(open.space, Tokens(computed.begin(), computed.begin() + pending.tokens));
-      const auto [entry, fresh] = entries_.try_emplace(key, Entry{pending.lease, pending.expires});
-      if (fresh) continue;
-      entry->second.lease = std::max(entry->second.lease, pending.lease);
-      entry->second.expires = std::max(entry->second.expires, pending.expires);
+      entries_.try_emplace(key, Entry{pending.lease, pending.start});
+      refresh(key, pending.lease, pending.start);
     }
   }
 

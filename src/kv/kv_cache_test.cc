@@ -558,9 +558,9 @@ TEST(KvCacheLease, KeepsTheLargerClassWithoutACharge) {
   EXPECT_EQ(kv.serve_marked(prompt, {{16, k1h}}), (CacheUsage{16, 0, 0, 4}));
   kv.set_time(k1hNs - 1);
   EXPECT_EQ(kv.serve_marked(prompt, {{16, k5m}}).read_tokens, 16u);
-  kv.set_time(k1hNs + 1);
-  EXPECT_EQ(kv->entries(), 1u);  // the five minutes of the last reader
-  kv.set_time(k1hNs - 1 + k5mNs);
+  kv.set_time(2 * k1hNs - 2);  // it is an hour's entry now, whoever reads it
+  EXPECT_EQ(kv->entries(), 1u);
+  kv.set_time(2 * k1hNs - 1);
   EXPECT_EQ(kv->entries(), 0u);
 }
 
@@ -576,7 +576,7 @@ TEST(KvCacheLease, LooksBackTwentyPositionsFromEachMarker) {
   };
   EXPECT_EQ(turn(10, {10}), (CacheUsage{0, 100, 0, 3}));
   EXPECT_EQ(turn(15, {15}), (CacheUsage{100, 50, 0, 3}));
-  EXPECT_EQ(turn(34, {15, 34}).read_tokens, 150u);  // 34..15 reaches it
+  EXPECT_EQ(turn(34, {34}), (CacheUsage{150, 190, 0, 3}));  // 34..15 reaches it
   kv->clear();
   turn(10, {10});
   turn(15, {15});
@@ -602,6 +602,22 @@ TEST(KvCacheLease, FindsAnEntryThatEndsInsideABlockWhateverFollowsIt) {
   EXPECT_EQ(kv->entries(), 1u);
   // One token less in common, inside the same block: no read.
   EXPECT_EQ(kv.serve_marked(range(0, 9) + range(300, 5), {{10, k5m}}).read_tokens, 0u);
+}
+
+TEST(KvCacheLease, MovesAnEntryToTheBlockThatContinuesItAlsoInAnIndexThatHasGrown) {
+  Bench kv(8);
+  EXPECT_EQ(kv.serve_marked(range(0, 7), {{6, k5m}}), (CacheUsage{0, 6, 0, 1}));
+  std::vector<std::string> names;
+  for (int i = 0; i < 100; ++i) names.push_back("namespace " + std::to_string(i));
+  const Tokens one = tokens({1});
+  for (const std::string& name : names) {  // each open sequence keeps its root
+    AdmitRequest request = kv.request(one);
+    request.cache_namespace = name;
+    ASSERT_TRUE(kv.try_admit(request).has_value());
+  }
+  kv.serve(range(0, 8));  // replaces the block of positions 4 to 6
+  EXPECT_EQ(kv.counts().leased, 2u);
+  EXPECT_EQ(kv.serve_marked(range(0, 6) + tokens({90}), {{6, k5m}}), (CacheUsage{6, 0, 0, 1}));
 }
 
 TEST(KvCacheLease, LeavesShortPrefixesAlone) {

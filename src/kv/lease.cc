@@ -7,13 +7,8 @@
 
 namespace pagewise::kv {
 
-LeaseBook::LeaseBook(const PrefixIndex& index, Listener& listener, uint32_t nodes_max,
-                     uint32_t nodes_max_namespace)
-    : index_(index),
-      listener_(listener),
-      nodes_max_(nodes_max),
-      nodes_max_namespace_(nodes_max_namespace),
-      expiry_(0) {}
+LeaseBook::LeaseBook(const PrefixIndex& index, Listener& listener, const LeaseRules& rules)
+    : index_(index), listener_(listener), rules_(rules), expiry_(0) {}
 
 void LeaseBook::make_room_for_slots() {
   if (nodes_.size() >= index_.slots()) return;
@@ -37,10 +32,10 @@ EntryId LeaseBook::find(NodeId parent, std::span<const TokenId> tail) const {
   return EntryId();
 }
 
-void LeaseBook::refresh(EntryId id, LeaseClass lease, TimeNs expires) {
+void LeaseBook::refresh(EntryId id, LeaseClass lease, TimeNs start) {
   Entry& entry = entries_[id.value];
   entry.lease = std::max(entry.lease, lease);
-  entry.expires = std::max(entry.expires, expires);
+  entry.expires = std::max(entry.expires, start + lifetime_ns(entry.lease));
   expiry_.set_key(id.value, expiry_key(entry.expires));
 }
 
@@ -48,7 +43,7 @@ bool LeaseBook::fits(NodeId root, uint32_t nodes, uint32_t already_promised) con
   const RootShare& share = roots_[root.value];
   const uint64_t all = uint64_t{leased_nodes_} + promised_nodes_ - already_promised + nodes;
   const uint64_t mine = uint64_t{share.leased} + share.promised - already_promised + nodes;
-  return all <= nodes_max_ && mine <= nodes_max_namespace_;
+  return all <= rules_.nodes_max && mine <= rules_.nodes_max_namespace;
 }
 
 bool LeaseBook::promise(PromiseKey key, NodeId root, uint32_t nodes) {
@@ -75,13 +70,13 @@ void LeaseBook::withdraw(PromiseKey key) {
 }
 
 bool LeaseBook::write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseClass lease,
-                      TimeNs expires, std::optional<PromiseKey> key) {
+                      TimeNs start, std::optional<PromiseKey> key) {
   PW_CHECK(tail_tokens == 0 ? node == parent : index_.parent(node) == parent);
   PW_CHECK(!index_.is_root(node) && tail_tokens <= index_.tokens(node).size());
   make_room_for_slots();
   const EntryId equal = find(parent, index_.tokens(node).first(tail_tokens));
   if (equal.valid()) {
-    refresh(equal, lease, expires);
+    refresh(equal, lease, start);
     return true;
   }
   uint32_t needed = 0;
@@ -105,6 +100,7 @@ bool LeaseBook::write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseCla
   const EntryId id = unused_.back();
   unused_.pop_back();
   Entry& entry = entries_[id.value];
+  const TimeNs expires = start + lifetime_ns(lease);
   entry = {parent, node, tail_tokens, lease, expires, EntryId(), nodes_[parent.value].first};
   if (entry.next.valid()) entries_[entry.next.value].previous = id;
   nodes_[parent.value].first = id;
@@ -204,11 +200,11 @@ void LeaseBook::check_invariants() const {
     shares[promise.root.value].promised += promise.nodes;
   }
   PW_CHECK(leased_count == leased_nodes_ && promised == promised_nodes_);
-  PW_CHECK(leased_nodes_ + promised_nodes_ <= nodes_max_);
+  PW_CHECK(leased_nodes_ + promised_nodes_ <= rules_.nodes_max);
   for (uint32_t slot = 0; slot < roots_.size(); ++slot) {
     PW_CHECK(shares[slot].leased == roots_[slot].leased &&
              shares[slot].promised == roots_[slot].promised);
-    PW_CHECK(shares[slot].leased + shares[slot].promised <= nodes_max_namespace_);
+    PW_CHECK(shares[slot].leased + shares[slot].promised <= rules_.nodes_max_namespace);
   }
 }
 

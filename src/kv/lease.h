@@ -48,6 +48,12 @@ enum class RemoveReason : uint8_t {
   kCleared,   // on purpose: entries are dropped and not counted
 };
 
+struct LeaseRules {
+  TimeNs lifetime_5m_ns = 0, lifetime_1h_ns = 0;
+  uint32_t nodes_max = 0;            // leased and promised, in all
+  uint32_t nodes_max_namespace = 0;  // of one root
+};
+
 class LeaseBook {
  public:
   /// Hears which nodes gain their first and lose their last lease.
@@ -57,9 +63,7 @@ class LeaseBook {
     virtual void on_leased(NodeId node, bool leased) = 0;
   };
 
-  /// `nodes_max`: leased and promised nodes in all; `nodes_max_namespace`: of one root.
-  LeaseBook(const PrefixIndex& index, Listener& listener, uint32_t nodes_max,
-            uint32_t nodes_max_namespace);
+  LeaseBook(const PrefixIndex& index, Listener& listener, const LeaseRules& rules);
 
   /// Drops entries that expire at or before `now`. Earlier times than the last are ignored.
   void set_time(TimeNs now);
@@ -68,8 +72,12 @@ class LeaseBook {
   /// The unexpired entry of exactly the prefix that ends `tail.size()` tokens behind `parent`; null
   /// if there is none. Requires: tail shorter than a block, or parent a root and tail not empty.
   EntryId find(NodeId parent, std::span<const TokenId> tail) const;
-  /// A read: the entry keeps the larger class and the later expiry.
-  void refresh(EntryId entry, LeaseClass lease, TimeNs expires);
+  /// A read by a request that began at `start`: the entry keeps the larger class, and lives its
+  /// lifetime from there, unless it lives longer already.
+  void refresh(EntryId entry, LeaseClass lease, TimeNs start);
+  TimeNs lifetime_ns(LeaseClass lease) const {
+    return lease == LeaseClass::k1h ? rules_.lifetime_1h_ns : rules_.lifetime_5m_ns;
+  }
 
   /// Room for `nodes` more leased nodes below `root`; false when the limits do not allow it.
   /// Promises under one key share the room of the first.
@@ -79,7 +87,7 @@ class LeaseBook {
   /// itself when tail_tokens is 0), using the room promised under `key`. An equal entry is
   /// refreshed instead. False when the room is gone, because a lease that the promise counted on
   /// has expired meanwhile: counted as broken.
-  bool write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseClass lease, TimeNs expires,
+  bool write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseClass lease, TimeNs start,
              std::optional<PromiseKey> key);
 
   /// Call before the index removes a node (without children).
@@ -131,7 +139,7 @@ class LeaseBook {
 
   const PrefixIndex& index_;
   Listener& listener_;
-  const uint32_t nodes_max_, nodes_max_namespace_;
+  const LeaseRules rules_;
   TimeNs now_ = INT64_MIN;
   std::vector<Entry> entries_;  // by id
   std::vector<EntryId> unused_;
