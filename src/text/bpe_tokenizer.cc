@@ -148,6 +148,13 @@ Status BpeTokenizer::load_tokens(const BpeVocabulary& vocabulary) {
     int32_t& id = byte_ids_[static_cast<unsigned char>(bytes[0])];
     if (id < 0) id = token.value;
   }
+  // A vocabulary may lack bytes that hardly occur, but one without ASCII is no byte-level
+  // vocabulary.
+  for (int byte = 0x20; byte < 0x7F; ++byte) {
+    if (byte_ids_[byte] >= 0) continue;
+    return {ErrorCode::kMalformed,
+            fmt::format("tokenizer.ggml.tokens: no token for the byte 0x{:02X}", byte)};
+  }
   return Status::ok();
 }
 

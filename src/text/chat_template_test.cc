@@ -555,6 +555,20 @@ TEST(ChatTemplate, RefusesSourcesThatNestTooDeep) {
   }
 }
 
+TEST(ChatTemplate, TakesNestingUpToItsBounds) {
+  const auto repeated = [](std::string_view text, int times) {
+    std::string out;
+    for (; times > 0; --times) out += text;
+    return out;
+  };
+  // All at once: 28 loops around 28 lists around a sum of 150 terms.
+  const auto chat =
+      compile(repeated("{% for a in [1] %}", 28) + "{{ " + repeated("[", 28) + "1" +
+              repeated(" + 1", 149) + repeated("]", 28) + " }}" + repeated("{% endfor %}", 28));
+  ASSERT_NE(chat, nullptr);
+  EXPECT_EQ(render(*chat, user_says("x")).text, repeated("[", 28) + "150" + repeated("]", 28));
+}
+
 TEST(ChatTemplate, RendersAPromptOfMegabytes) {
   ChatInput input;
   std::string text;

@@ -7,6 +7,7 @@
 
 #include <span>
 
+#include "gguf/gguf.h"
 #include "text/utf8.h"
 
 namespace pagewise::text {
@@ -152,8 +153,8 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name
   }
   return Error{
       ErrorCode::kUnsupported,
-      fmt::format("tokenizer.ggml.pre: pre-tokenizer '{}' is not supported; supported are {}", name,
-                  offered)};
+      fmt::format("tokenizer.ggml.pre: pre-tokenizer '{}' is not supported; supported are {}",
+                  gguf::printable(name), offered)};
 }
 
 bool PreTokenizer::ignore_merges() const { return impl_->definition->ignore_merges; }

@@ -42,7 +42,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const gguf::File& file) 
     return Error{ErrorCode::kUnsupported,
                  fmt::format("tokenizer.ggml.model: tokenizer '{}' is not supported; supported is "
                              "gpt2 (byte-level BPE)",
-                             model)};
+                             gguf::printable(model))};
+  }
+  for (const char* key : {"tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
+    if (file.find(key) == nullptr) {
+      return Error{ErrorCode::kMalformed, fmt::format("{}: missing", key)};
+    }
   }
   BpeVocabulary vocabulary;
   PW_ASSIGN_OR_RETURN(const auto pre, file.find_string("tokenizer.ggml.pre"));

@@ -433,6 +433,15 @@ TEST(Tokenizer, RefusesAFileThatItCannotReadRightNamingTheKey_C17) {
     other.pre_tokenizer = "tekken";
     expect_refused(other.writer(), ErrorCode::kUnsupported, "'tekken' is not supported");
   }
+  expect_refused(
+      Writer().string("tokenizer.ggml.model", "gpt2").strings("tokenizer.ggml.tokens", {"a"}),
+      ErrorCode::kMalformed, "tokenizer.ggml.merges: missing");
+  {
+    TestVocabulary other;
+    other.tokens['Q'] = "something else";
+    expect_refused(other.writer(), ErrorCode::kMalformed,
+                   "tokenizer.ggml.tokens: no token for the byte 0x51");
+  }
   for (const std::string merge : {"a", "a ", " a", "", "a zz", "zz a", "a b"}) {
     TestVocabulary other;
     other.merges.push_back(merge);
