@@ -89,20 +89,6 @@ uint64_t scalar_bytes(ValueType type) {
   return 0;
 }
 
-// Names from the file as one line of printable ASCII, at most 64 bytes of them.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 64)) {
-    if (c >= 0x20 && c < 0x7f) {
-      out += c;
-    } else {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    }
-  }
-  if (text.size() > 64) out += "...";
-  return out;
-}
-
 bool is_printable_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
 }
@@ -416,6 +402,19 @@ Status map_file(const std::string& path, Mapping& mapping) {
 }
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 64)) {
+    if (c >= 0x20 && c < 0x7f) {
+      out += c;
+    } else {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  if (text.size() > 64) out += "...";
+  return out;
+}
 
 std::size_t Array::size() const {
   return std::visit([](const auto& list) { return list.size(); }, elements);

@@ -50,6 +50,10 @@ struct OpenOptions {
   bool header_only = false;
 };
 
+/// Text from a file as one line of printable ASCII for messages: other bytes as \xNN, at most 64 of
+/// them.
+std::string printable(std::string_view text);
+
 /// Thread: immutable after open; any thread.
 class File {
  public:

@@ -329,6 +329,12 @@ TEST(GgufFile, C17iRefusesAFileCutAtAnyByte) {
   EXPECT_TRUE(File::open(file.path()).has_value());
 }
 
+TEST(GgufFile, ShowsTextFromAFileOnOneLine) {
+  EXPECT_EQ(printable("llama.block_count"), "llama.block_count");
+  EXPECT_EQ(printable(std::string_view("a\n\0\xff", 4)), "a\\x0a\\x00\\xff");
+  EXPECT_EQ(printable(std::string(65, 'x')), std::string(64, 'x') + "...");
+}
+
 TEST(GgufFile, RefusesWhatTheFormatDoesNotKnow) {
   EXPECT_EQ(error_of(Writer().raw_value("k", 13, "12345678").bytes()),
             "k at offset 33: 13 is no value type");

@@ -182,7 +182,7 @@ Status TensorChecker::finish(std::string_view architecture) const {
       return error(ErrorCode::kUnsupported,
                    fmt::format("tensor {}: not something this program computes with for "
                                "architecture '{}'",
-                               tensor.name, architecture));
+                               gguf::printable(tensor.name), architecture));
     }
   }
   return Status::ok();

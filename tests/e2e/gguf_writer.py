@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small GGUF files for end-to-end tests: right ones, and ones that claim more than there is."""
 
+import functools
+import math
+import random
 import struct
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
@@ -109,3 +112,72 @@ def lying_files():
     files += [(f"i-cut-at-{n}", whole_bytes[:n], " at offset ")
               for n in range(min(201, len(whole_bytes)))]
     return files
+
+
+def _byte_tokens():
+    """The 256 one-byte tokens of byte-level BPE: printable bytes are themselves, the others U+0100 on."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in shown]
+    return [chr(byte if byte in shown else 256 + others.index(byte)) for byte in range(256)]
+
+
+@functools.cache
+def _weights(name, count):
+    noise = random.Random(name)
+    return struct.pack(f"<{count}f", *(1.0 if "norm" in name else noise.uniform(-0.1, 0.1)
+                                       for _ in range(count)))
+
+
+class TinyModel:
+    """A whole llama model of two layers with random weights: it runs, and says nothing sensible.
+    `keys` and `tensors` are lists to be changed before `bytes()` is asked for."""
+
+    WIDTH, FFN, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
+
+    def __init__(self):
+        tokens = _byte_tokens() + ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll"]
+        head = self.WIDTH // self.HEADS
+        numbers = {"block_count": self.LAYERS, "context_length": 256, "embedding_length": self.WIDTH,
+                   "feed_forward_length": self.FFN, "attention.head_count": self.HEADS,
+                   "attention.head_count_kv": self.KV_HEADS, "attention.key_length": head,
+                   "attention.value_length": head, "rope.dimension_count": head,
+                   "vocab_size": len(tokens)}
+        self.keys = [
+            ("general.architecture", STRING, "llama"),
+            *((f"llama.{name}", U32, number) for name, number in numbers.items()),
+            ("llama.rope.freq_base", F32, 10000.0),
+            ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+            ("tokenizer.ggml.model", STRING, "gpt2"),
+            ("tokenizer.ggml.pre", STRING, "smollm"),
+            ("tokenizer.ggml.tokens", ARRAY, (STRING, tokens)),
+            ("tokenizer.ggml.token_type", ARRAY, (I32, [1] * 256 + [3] * 3 + [1] * 2)),
+            ("tokenizer.ggml.merges", ARRAY, (STRING, ["h e", "l l"])),
+            ("tokenizer.ggml.bos_token_id", U32, 257),
+            ("tokenizer.ggml.eos_token_id", U32, 258),
+            ("tokenizer.ggml.add_bos_token", BOOL, 0),
+        ]
+        width, kv_width = self.WIDTH, self.KV_HEADS * head
+        self.tensors = [("token_embd.weight", [width, len(tokens)], F32_TENSOR),
+                        ("output_norm.weight", [width], F32_TENSOR)]
+        for layer in range(self.LAYERS):
+            for name, shape in [("attn_norm", [width]), ("ffn_norm", [width]),
+                                ("attn_q", [width, width]), ("attn_k", [width, kv_width]),
+                                ("attn_v", [width, kv_width]), ("attn_output", [width, width]),
+                                ("ffn_gate", [width, self.FFN]), ("ffn_up", [width, self.FFN]),
+                                ("ffn_down", [self.FFN, width])]:
+                self.tensors.append((f"blk.{layer}.{name}.weight", shape, F32_TENSOR))
+
+    def bytes(self):
+        writer = Writer()
+        for name, kind, content in self.keys:
+            if kind == ARRAY:
+                writer.array(name, *content)
+            else:
+                writer.key(name, kind, content)
+        data = b""
+        for name, shape, kind in self.tensors:
+            data += bytes(-len(data) % 32)
+            writer.tensor(name, shape, kind, len(data))
+            data += _weights(name, min(math.prod(shape), 1 << 20))
+        header = writer.header()
+        return header + bytes(-len(header) % 32) + data
