@@ -14,6 +14,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <system_error>
 
@@ -675,7 +676,12 @@ Result<std::unique_ptr<File>> File::open(const std::string& path, OpenOptions op
   file->impl_->path = path;
   file->impl_->options = options;
   PW_RETURN_IF_ERROR(map_file(path, file->impl_->mapping));
-  PW_RETURN_IF_ERROR(file->impl_->parse());
+  try {
+    PW_RETURN_IF_ERROR(file->impl_->parse());
+  } catch (const std::bad_alloc&) {
+    // Under a tight limit even what the budget allows may be too much.
+    return Error{ErrorCode::kIo, fmt::format("{}: not enough memory for its header", path)};
+  }
   return file;
 }
 

@@ -435,6 +435,33 @@ TEST(GgufFile, C17StaysUnder200MiBWhenTheFileIsAsLargeAsItsHeaderClaims) {
   }
 }
 
+// The sanitizer's own allocator ends the process instead of throwing.
+#if !defined(__SANITIZE_ADDRESS__)
+TEST(GgufFile, ReportsThatMemoryDoesNotSufficeForAHeader) {
+  const std::size_t count = 2 << 20;
+  const TempFile file(
+      Writer().raw_array("k", Writer::kString, count, std::string(8 * count, '\0')).bytes());
+  const pid_t child = fork();
+  if (child == 0) {
+    // Room for the mapping (16 MiB), not for the 32 MiB of string views.
+    uint64_t pages = 0;
+    std::FILE* statm = std::fopen("/proc/self/statm", "r");
+    if (statm == nullptr || std::fscanf(statm, "%lu", &pages) != 1) _exit(2);
+    const rlim_t limit = pages * 4096 + 24 * kMiB;
+    const struct rlimit limits = {limit, limit};
+    if (setrlimit(RLIMIT_AS, &limits) != 0) _exit(3);
+    const auto opened = File::open(file.path());
+    const bool told = !opened.has_value() && opened.error().code == ErrorCode::kIo &&
+                      opened.error().message == file.path() + ": not enough memory for its header";
+    _exit(told ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+#endif
+
 TEST(GgufFile, OpensAVocabularyOfAMillionTokens) {
   std::vector<std::string> tokens(1 << 20);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = fmt::format("token{}", i);
