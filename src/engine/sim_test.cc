@@ -40,6 +40,7 @@ Scenario make_scenario(Prng& prng) {
   // Pools from a few blocks, where everybody is preempted, to plenty; small enough to stay quick.
   const uint32_t tokens = 1U << (5 + prng.below(7));
   scenario.executor.blocks = std::clamp(tokens / scenario.executor.block_tokens, 8U, 512U);
+  if (prng.below(5) == 0) scenario.executor.windows = {0, 0};
   scenario.executor.vocab_size = pick(prng, {12, 64, 64, 200});
   scenario.executor.step_tokens_max = pick(prng, {8, 64, 512});
   scenario.executor.step_runs_max = pick(prng, {1, 4, 64, 256});
@@ -91,6 +92,15 @@ Scenario make_scenario(Prng& prng) {
     }
     if (request.prompt.empty()) request.prompt.push_back(TokenId(3));
     if (request.prompt.size() >= context) request.prompt.resize(1 + prng.below(context - 1));
+    const uint64_t served = std::min<uint64_t>(pool_tokens, scenario.executor.context_max);
+    if (served <= 600 && prng.below(12) == 0) {  // one short of what can be served at all
+      const std::size_t own = std::min<std::size_t>(request.prompt.size(), served - 1);
+      request.prompt.resize(own);
+      for (const TokenId token :
+           random_tokens(prng, served - 1 - own, scenario.executor.vocab_size)) {
+        request.prompt.push_back(token);
+      }
+    }
     request.max_tokens = prng.below(10) == 0 ? ~uint64_t{0} : prng.below(40);
     if (with_choices && prng.below(2)) {
       request.choices =
