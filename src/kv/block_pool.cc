@@ -15,9 +15,11 @@ BlockPool::BlockPool(uint32_t blocks, double protected_share, std::optional<uint
       holders_(blocks, 0),
       findable_(blocks, 0),
       leased_(blocks, 0),
+      kept_(blocks, 0),
       rank_(blocks),
       order_(blocks),
-      free_(blocks) {
+      free_(blocks),
+      idle_(blocks) {
   std::iota(order_.begin(), order_.end(), 0u);
   if (shuffle_seed) {
     Prng prng(*shuffle_seed);
@@ -34,6 +36,8 @@ BlockId BlockPool::take() {
   free_.pop_back();
   PW_CHECK(holders(block) == 0 && !findable(block));
   holders_[block.value] = 1;
+  kept_[block.value] = 0;
+  unlink_idle(block.value);
   return block;
 }
 
@@ -41,6 +45,33 @@ void BlockPool::make_free(BlockId block) {
   policy_.forget(block);
   free_.push_back(rank_[block.value]);
   std::push_heap(free_.begin(), free_.end(), std::greater<>());
+  link_idle(block.value);
+}
+
+void BlockPool::link_idle(uint32_t id) {
+  idle_[id] = {now_, idle_last_, kNone, true};
+  (idle_last_ == kNone ? idle_first_ : idle_[idle_last_].next) = id;
+  idle_last_ = id;
+}
+
+void BlockPool::unlink_idle(uint32_t id) {
+  IdleLink& link = idle_[id];
+  if (!link.linked) return;
+  (link.previous == kNone ? idle_first_ : idle_[link.previous].next) = link.next;
+  (link.next == kNone ? idle_last_ : idle_[link.next].previous) = link.previous;
+  link.linked = false;
+}
+
+void BlockPool::take_idle(TimeNs until, std::vector<BlockId>& out) {
+  while (idle_first_ != kNone && idle_[idle_first_].since <= until) {
+    out.push_back(BlockId(idle_first_));
+    unlink_idle(idle_first_);
+  }
+}
+
+std::optional<TimeNs> BlockPool::oldest_idle() const {
+  if (idle_first_ == kNone) return std::nullopt;
+  return idle_[idle_first_].since;
 }
 
 void BlockPool::hold(BlockId block) {
@@ -48,14 +79,21 @@ void BlockPool::hold(BlockId block) {
   if (holders_[block.value]++ == 0) policy_.erase(block);
 }
 
-void BlockPool::release(BlockId block) {
+void BlockPool::release(BlockId block, bool passed) {
   PW_CHECK(holders(block) > 0);
+  if (!passed) kept_[block.value] = 1;
   if (--holders_[block.value] > 0) return;
   if (findable(block)) {
-    policy_.insert(block, leased(block));
+    policy_.insert(block, leased(block), kept_[block.value] == 0);
   } else {
     make_free(block);
   }
+}
+
+void BlockPool::keep(BlockId block) {
+  PW_CHECK(findable(block));
+  kept_[block.value] = 1;
+  policy_.keep(block);
 }
 
 void BlockPool::set_findable(BlockId block) {
@@ -103,6 +141,14 @@ void BlockPool::check_invariants() const {
   PW_CHECK(free_count + live_count + cached_count == capacity());
   PW_CHECK(free_count == free() && live_count == live() && cached_count == cached());
   PW_CHECK(leased_count == leased_count_);
+  uint32_t previous = kNone, linked = 0;
+  for (uint32_t id = idle_first_; id != kNone; previous = id, id = idle_[id].next, ++linked) {
+    PW_CHECK(idle_[id].linked && idle_[id].previous == previous && in_free[id]);
+    PW_CHECK(previous == kNone || idle_[previous].since <= idle_[id].since);
+  }
+  PW_CHECK(previous == idle_last_);
+  for (const IdleLink& link : idle_) linked -= link.linked;
+  PW_CHECK(linked == 0);
 }
 
 }  // namespace pagewise::kv

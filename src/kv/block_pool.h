@@ -16,16 +16,19 @@
 //   P1  free + live + cached == capacity
 //   P2  live <=> at least one holder; cached <=> no holder and findable; free <=> neither
 //   P3  the policy's list holds exactly the cached blocks; only findable blocks are leased
+//   P4  the idle list holds free blocks only, in the order in which they became free
 //
 // Thread: engine thread only. Memory: all of it in the constructor.
 // Source: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
 // PagedAttention", SOSP 2023, section 4.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "kv/eviction_policy.h"
 
@@ -47,6 +50,7 @@ class BlockPool {
   bool findable(BlockId block) const { return findable_[block.value] != 0; }
   bool leased(BlockId block) const { return leased_[block.value] != 0; }
   bool reused(BlockId block) const { return policy_.reused(block); }
+  bool kept(BlockId block) const { return kept_[block.value] != 0; }
   bool is_cached(BlockId block) const { return policy_.contains(block); }
 
   /// A free block, now held once. Requires: free() > 0; make room by clear_findable(victim()).
@@ -55,9 +59,13 @@ class BlockPool {
   BlockId victim() const { return policy_.victim(); }
   /// One holder more. Requires: live or cached.
   void hold(BlockId block);
-  /// One holder less; the last one's leaving makes the block cached when findable, else free.
-  /// Requires: live.
-  void release(BlockId block);
+  /// One holder less; the last one's leaving makes the block cached when findable, else free. With
+  /// `passed` a window has moved past it: the last one's leaving makes it first to be given up,
+  /// unless somebody kept it, now or before. Requires: live.
+  void release(BlockId block, bool passed = false);
+  /// A point where requests are likely to begin stands within a window behind the block: as long as
+  /// it holds what it holds, it does not count as passed. Requires: findable.
+  void keep(BlockId block);
 
   /// The index refers to the block from now on. Requires: live, not findable.
   void set_findable(BlockId block);
@@ -74,19 +82,40 @@ class BlockPool {
   /// Whether cached block `a` goes before cached block `b`.
   bool evicts_before(BlockId a, BlockId b) const { return policy_.precedes(a, b); }
 
+  /// When blocks that are freed from now on became free. Goes forward only.
+  void set_time(TimeNs now) { now_ = std::max(now_, now); }
+  /// Blocks that have been free since `until` or longer, and were handed out since they were last
+  /// named here: appended to `out`, longest free first. Their memory may go back to the system.
+  void take_idle(TimeNs until, std::vector<BlockId>& out);
+  /// Since when the first of those blocks has been free.
+  std::optional<TimeNs> oldest_idle() const;
+
   void check_invariants() const;
 
  private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct IdleLink {
+    TimeNs since = 0;
+    uint32_t previous = kNone, next = kNone;
+    bool linked = false;
+  };
+
   void make_free(BlockId block);
+  void link_idle(uint32_t id);
+  void unlink_idle(uint32_t id);
 
   EvictionPolicy policy_;
   std::vector<uint32_t> holders_;
   std::vector<uint8_t> findable_;
   std::vector<uint8_t> leased_;
+  std::vector<uint8_t> kept_;
   std::vector<uint32_t> rank_;   // by id: place in the order in which free blocks are handed out
   std::vector<uint32_t> order_;  // by rank: id
   std::vector<uint32_t> free_;   // min-heap of ranks
   uint32_t leased_count_ = 0;
+  std::vector<IdleLink> idle_;  // by id: a list of free blocks that were handed out before
+  uint32_t idle_first_ = kNone, idle_last_ = kNone;
+  TimeNs now_ = INT64_MIN;
 };
 
 }  // namespace pagewise::kv

@@ -6,18 +6,32 @@
 namespace pagewise::kv {
 
 EvictionPolicy::EvictionPolicy(uint32_t blocks, double protected_share)
-    : probation_(blocks),
+    : passed_(blocks),
+      probation_(blocks),
       protected_(blocks),
       leased_(blocks),
       tier_(blocks, Tier::kNone),
       reused_(blocks, 0),
+      is_passed_(blocks, 0),
       protected_max_(static_cast<uint32_t>(protected_share * blocks)) {
   PW_CHECK(protected_share >= 0 && protected_share <= 1);
 }
 
 IdHeap& EvictionPolicy::heap(Tier tier) {
+  switch (tier) {
+    case Tier::kPassed:
+      return passed_;
+    case Tier::kProbation:
+      return probation_;
+    case Tier::kProtected:
+      return protected_;
+    case Tier::kLeased:
+      return leased_;
+    case Tier::kNone:
+      break;
+  }
   PW_CHECK(tier != Tier::kNone);
-  return tier == Tier::kProbation ? probation_ : tier == Tier::kProtected ? protected_ : leased_;
+  return leased_;
 }
 
 const IdHeap& EvictionPolicy::heap(Tier tier) const {
@@ -26,6 +40,7 @@ const IdHeap& EvictionPolicy::heap(Tier tier) const {
 
 EvictionPolicy::Tier EvictionPolicy::natural_tier(BlockId block, bool leased) const {
   if (leased) return Tier::kLeased;
+  if (is_passed_[block.value]) return Tier::kPassed;
   return reused(block) ? Tier::kProtected : Tier::kProbation;
 }
 
@@ -42,8 +57,9 @@ void EvictionPolicy::place(BlockId block, Tier tier, uint64_t stamp) {
   }
 }
 
-void EvictionPolicy::insert(BlockId block, bool leased) {
+void EvictionPolicy::insert(BlockId block, bool leased, bool passed) {
   PW_CHECK(!contains(block));
+  is_passed_[block.value] = passed ? 1 : 0;
   place(block, natural_tier(block, leased), ++stamp_);
 }
 
@@ -54,6 +70,14 @@ void EvictionPolicy::erase(BlockId block) {
 
 void EvictionPolicy::touch(BlockId block) {
   heap(tier_[block.value]).set_key(block.value, ++stamp_);
+}
+
+void EvictionPolicy::keep(BlockId block) {
+  is_passed_[block.value] = 0;
+  if (tier_[block.value] != Tier::kPassed) return;
+  const uint64_t stamp = passed_.key(block.value);
+  erase(block);
+  place(block, natural_tier(block, false), stamp);
 }
 
 void EvictionPolicy::mark_reused(BlockId block) {
@@ -73,11 +97,11 @@ void EvictionPolicy::set_leased(BlockId block, bool leased) {
 
 void EvictionPolicy::forget(BlockId block) {
   PW_CHECK(!contains(block));
-  reused_[block.value] = 0;
+  reused_[block.value] = is_passed_[block.value] = 0;
 }
 
 BlockId EvictionPolicy::victim() const {
-  for (const IdHeap* tier : {&probation_, &protected_, &leased_}) {
+  for (const IdHeap* tier : {&passed_, &probation_, &protected_, &leased_}) {
     if (!tier->empty()) return BlockId(tier->top());
   }
   return BlockId();

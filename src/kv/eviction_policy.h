@@ -2,15 +2,18 @@
 // Which cached block is given up next. The one place that decides it; everything else only reports
 // what happened.
 //
-// A cached block stands in one of three tiers, each ordered by last use:
+// A cached block stands in one of four tiers, each ordered by last use:
 //
-//   given up first                                                           given up last
-//   ├── probation ──────────────┤├── protected ──────────────┤├── leased ──────────────────┤
-//     read by nobody since it      read again at least once     covered by an unexpired
-//     was computed                 (at most a share of the      entry, whatever its use
-//                                  pool; the overflow, least
-//                                  recently used, returns to
-//                                  probation in its old place)
+//   given up first                                                                   given up last
+//   ├── passed ──────────┤├── probation ────────┤├── protected ─────────────┤├── leased ─────────┤
+//     a sliding window     read by nobody since   read again at least once    covered by an
+//     has moved past it,   it was computed        (at most a share of the     unexpired entry,
+//     and no request is                           pool; the overflow, least   whatever its use
+//     likely to begin                             recently used, returns to
+//     behind it                                   probation in its old place)
+//
+// Only groups with a sliding window have passed blocks. A request can read such a block only if it
+// differs from the known text within a window behind it; most begin where another one ended.
 //
 // Why not plain LRU: a batch job that sends ten thousand prompts once each would push out the
 // system prompt that everybody shares. Here such prompts only push out each other (segmented LRU;
@@ -37,7 +40,9 @@ class EvictionPolicy {
   EvictionPolicy(uint32_t blocks, double protected_share);
 
   /// The block became cached: the most recently used of its tier. Requires: not cached.
-  void insert(BlockId block, bool leased);
+  void insert(BlockId block, bool leased, bool passed = false);
+  /// The block counts as passed no more; its last use stays what it was. Any block.
+  void keep(BlockId block);
   /// The block is cached no more: held again, or given up. Requires: cached.
   void erase(BlockId block);
   /// A cached block was used just now. Requires: cached.
@@ -55,20 +60,23 @@ class EvictionPolicy {
   /// Whether `a` would be given up before `b`. Requires: both cached.
   bool precedes(BlockId a, BlockId b) const;
   bool contains(BlockId block) const { return tier_[block.value] != Tier::kNone; }
-  uint32_t size() const { return probation_.size() + protected_.size() + leased_.size(); }
+  uint32_t size() const {
+    return passed_.size() + probation_.size() + protected_.size() + leased_.size();
+  }
   bool reused(BlockId block) const { return reused_[block.value] != 0; }
 
  private:
-  enum class Tier : uint8_t { kNone, kProbation, kProtected, kLeased };
+  enum class Tier : uint8_t { kNone, kPassed, kProbation, kProtected, kLeased };
 
   IdHeap& heap(Tier tier);
   const IdHeap& heap(Tier tier) const;
   void place(BlockId block, Tier tier, uint64_t stamp);
   Tier natural_tier(BlockId block, bool leased) const;
 
-  IdHeap probation_, protected_, leased_;  // keys: stamps of last use
+  IdHeap passed_, probation_, protected_, leased_;  // keys: stamps of last use
   std::vector<Tier> tier_;
   std::vector<uint8_t> reused_;
+  std::vector<uint8_t> is_passed_;
   const uint32_t protected_max_;
   uint64_t stamp_ = 0;
 };

@@ -35,6 +35,21 @@ constexpr uint64_t blocks_held(uint64_t tokens, uint32_t window, uint32_t block_
   return touched < all ? touched : all;
 }
 
+/// Index of the first block that a sequence of `tokens` still holds: the one with the oldest of its
+/// last `window` positions. Blocks before it are behind the window.
+constexpr uint64_t first_block_held(uint64_t tokens, uint32_t window, uint32_t block_tokens) {
+  return window == 0 || tokens <= window ? 0 : (tokens - window) / block_tokens;
+}
+
+/// Blocks that a sequence of `tokens` needs at most to get on by one more token: those at rest, and
+/// the one that the token is written to.
+constexpr uint64_t blocks_needed(uint64_t tokens, uint32_t window, uint32_t block_tokens) {
+  const uint64_t all = ceil_div(tokens, block_tokens);
+  if (window == 0) return all;
+  const uint64_t touched = ceil_div(uint64_t{window}, block_tokens) + 1;
+  return touched < all ? touched : all;
+}
+
 /// Distance of neighbouring blocks in the arena: whole pages, so that one can be given back alone.
 constexpr uint64_t block_stride_of(uint64_t block_bytes) { return round_up(block_bytes, 4 * kKiB); }
 

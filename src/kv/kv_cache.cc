@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "kv/block_pool.h"
 #include "kv/block_table.h"
+#include "kv/geometry.h"
 #include "kv/lease.h"
 #include "kv/prefix_index.h"
 
@@ -56,17 +57,20 @@ struct Sequence {
   uint32_t full = 0;
   std::vector<Pending> pending;  // longest first
   std::optional<PromiseKey> promise;
+  // With sliding groups: the prefixes behind which requests are likely to begin (what was hit, the
+  // markers, the prompt), and how many tokens the admission has promised room for.
+  std::vector<uint32_t> points;
+  uint32_t promised_tokens = 0;
 };
 
 /// What a look-up found and what the admission would need. Nothing is held by it.
 struct Plan {
-  NodeId root;              // null: the namespace is unknown so far
-  uint32_t full = 0;        // whole blocks to share: the first ones of the path
-  uint32_t partial = 0;     // positions to copy from `source`
-  NodeId source;            // null when partial == 0
-  uint32_t readable = 0;    // an entry may end here at most
-  uint32_t new_blocks = 0;  // per group
+  NodeId root;            // null: the namespace is unknown so far
+  uint32_t full = 0;      // whole blocks to share: the first ones of the path
+  uint32_t partial = 0;   // positions to copy from the sources (one a group)
+  uint32_t readable = 0;  // an entry may end here at most
   bool fits = false;
+  uint32_t hit(uint32_t block_tokens) const { return full * block_tokens + partial; }
 };
 
 }  // namespace
@@ -74,14 +78,22 @@ struct Plan {
 struct KvCache::Impl final : LeaseBook::Listener {
   explicit Impl(const CacheConfig& given)
       : config(given),
-        index(given.block_tokens, capacities(given)),
+        index(given.block_tokens, capacities(given), nodes(given)),
         leases(index, *this, lease_rules(given)) {
+    uint32_t rooms = 1;
     for (const CacheGroup& group : config.groups) {
+      room_of.push_back(group.window == 0 ? 0 : rooms++);
       pools.emplace_back(group.blocks, config.protected_share,
                          config.shuffle_blocks ? std::optional(config.shuffle_seed) : std::nullopt);
     }
+    sliding = rooms > 1;
+    while (guide < groups() && is_sliding(guide)) ++guide;
+    has_full = guide < groups();
+    if (!has_full) guide = 0;
     if (config.cache_tokens_min == 0) config.cache_tokens_min = config.block_tokens;
     node_blocks.resize(groups());
+    sources.resize(groups());
+    promised_scratch.resize(rooms);
   }
 
   static std::vector<uint32_t> capacities(const CacheConfig& config) {
@@ -89,16 +101,37 @@ struct KvCache::Impl final : LeaseBook::Listener {
     for (const CacheGroup& group : config.groups) blocks.push_back(group.blocks);
     return blocks;
   }
-  /// A node takes one block of each group, so the smallest group decides how many may be leased.
+  /// A node takes one block of each full group, so the smallest decides how many there are. Without
+  /// full groups nodes may outlive their blocks: as many as the blocks to begin with.
+  static uint32_t nodes(const CacheConfig& config) {
+    uint32_t smallest = UINT32_MAX, largest = 0;
+    for (const CacheGroup& group : config.groups) {
+      if (group.window == 0) smallest = std::min(smallest, group.blocks);
+      largest = std::max(largest, group.blocks);
+    }
+    return std::min(smallest, largest);
+  }
   static LeaseRules lease_rules(const CacheConfig& config) {
-    const std::vector<uint32_t> blocks = capacities(config);
     LeaseRules rules;
     rules.lifetime_5m_ns = config.lease_5m_ns;
     rules.lifetime_1h_ns = config.lease_1h_ns;
-    rules.nodes_max =
-        static_cast<uint32_t>(*std::min_element(blocks.begin(), blocks.end()) * config.lease_share);
-    rules.nodes_max_namespace =
-        static_cast<uint32_t>(rules.nodes_max * config.lease_share_namespace);
+    const auto room = [&](uint32_t blocks, uint32_t window) {
+      LeaseRoom room;
+      room.window = window;
+      room.nodes_max = static_cast<uint32_t>(blocks * config.lease_share);
+      room.nodes_max_namespace =
+          static_cast<uint32_t>(room.nodes_max * config.lease_share_namespace);
+      return room;
+    };
+    uint32_t smallest = UINT32_MAX;  // of the full groups
+    for (const CacheGroup& group : config.groups) {
+      if (group.window == 0) smallest = std::min(smallest, group.blocks);
+    }
+    rules.rooms.push_back(room(smallest, 0));
+    if (smallest == UINT32_MAX) rules.rooms[0] = {0, UINT32_MAX, UINT32_MAX};
+    for (const CacheGroup& group : config.groups) {
+      if (group.window != 0) rules.rooms.push_back(room(group.blocks, group.window));
+    }
     return rules;
   }
 
@@ -106,10 +139,41 @@ struct KvCache::Impl final : LeaseBook::Listener {
   uint32_t blocks_for(uint64_t tokens) const {
     return static_cast<uint32_t>(ceil_div(tokens, config.block_tokens));
   }
+  bool is_sliding(uint32_t g) const { return config.groups[g].window != 0; }
+  /// The first block that a sequence of `tokens` holds.
+  uint32_t first_held(uint32_t g, uint32_t tokens) const {
+    return static_cast<uint32_t>(
+        first_block_held(tokens, config.groups[g].window, config.block_tokens));
+  }
+  uint32_t held_at_rest(uint32_t g, uint32_t tokens) const {
+    return static_cast<uint32_t>(blocks_held(tokens, config.groups[g].window, config.block_tokens));
+  }
+
   // --- the index and the pools ---
 
-  void on_leased(NodeId node, bool leased) override {
-    for (uint32_t g = 0; g < groups(); ++g) pools[g].set_leased(index.block(node, g), leased);
+  void on_leased(NodeId node, uint32_t room, bool leased) override {
+    for (uint32_t g = 0; g < groups(); ++g) {
+      if (room_of[g] != room || !index.block(node, g).valid()) continue;
+      pools[g].set_leased(index.block(node, g), leased);
+    }
+  }
+  bool complete(NodeId node) const override {
+    for (uint32_t g = 0; g < groups(); ++g) {
+      if (!index.block(node, g).valid()) return false;
+    }
+    return true;
+  }
+
+  /// The node names this block from now on. Requires: live, not findable; the node has none.
+  void attach(NodeId node, uint32_t g, BlockId block) {
+    pools[g].set_findable(block);
+    index.set_block(node, g, block);
+    if (leases.leased(node, room_of[g])) pools[g].set_leased(block, true);
+  }
+  /// The node names no block any more; it stays live where held, else becomes free.
+  void detach(NodeId node, uint32_t g) {
+    pools[g].clear_findable(index.block(node, g));
+    index.set_block(node, g, BlockId());
   }
 
   /// Takes a node without children out of the index. Its blocks stay live where held, else become
@@ -118,6 +182,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     leases.on_remove(node, reason);
     for (uint32_t g = 0; g < groups(); ++g) {
       const BlockId block = index.block(node, g);
+      if (!block.valid()) continue;
       if (reason == RemoveReason::kEvicted && pools[g].is_cached(block)) ++counters.evictions;
       pools[g].clear_findable(block);
     }
@@ -125,9 +190,17 @@ struct KvCache::Impl final : LeaseBook::Listener {
   }
 
   /// Frees a cached block: a twin of it takes its place in the index, or its contents are given up.
+  /// Behind a sliding window only the block goes; a full group's takes the node along.
   void evict(uint32_t g, BlockId victim) {
     const NodeId node = index.owner(g, victim);
-    if (hand_over(node)) return;
+    if (hand_over(node, g)) return;
+    if (is_sliding(g)) {
+      leases.on_block_lost(room_of[g], node);
+      ++counters.evictions;
+      detach(node, g);
+      prune(node);
+      return;
+    }
     // Cached blocks go before those in front of them, and live ones behind a cached one imply a
     // twin of it.
     PW_CHECK(index.children(node).empty());
@@ -136,31 +209,58 @@ struct KvCache::Impl final : LeaseBook::Listener {
     forget_if_empty(space);
   }
 
-  /// An open sequence that published through this node without holding its block has computed a
-  /// twin of it. Then nothing is lost: the twin becomes the findable one. False when there is none.
-  /// Cost: O(open sequences), and their depth in the rare case that the node has children.
-  bool hand_over(NodeId node) {
+  /// Without full groups a node may have lost its last block: it goes when nothing is behind it.
+  void prune(NodeId node) {
+    if (has_full) return;
+    Namespaces::value_type& space = *space_of_root[index.root(node).value];
+    const auto useless = [&](NodeId at) {
+      if (index.is_root(at) || !index.children(at).empty()) return false;
+      for (uint32_t g = 0; g < groups(); ++g) {
+        if (index.block(at, g).valid()) return false;
+      }
+      return std::none_of(sequences.begin(), sequences.end(), [&](const Sequence& sequence) {
+        return sequence.open && enters_cache(sequence) && sequence.tail == at;
+      });
+    };
+    while (useless(node)) {
+      const NodeId parent = index.parent(node);
+      remove_node(node, RemoveReason::kEvicted);
+      node = parent;
+    }
+    forget_if_empty(space);
+  }
+
+  /// An open sequence that published through this node and holds another block than the node's has
+  /// computed a twin of it. Then nothing is lost: the twin becomes the findable one (for a full
+  /// group's block, all full groups' twins do). False when there is none. Cost: O(open sequences),
+  /// and their depth in the rare case that the node has children; behind a window only the depth
+  /// of the window.
+  bool hand_over(NodeId node, uint32_t g) {
     const bool is_leaf = index.children(node).empty();
     const uint32_t i = index.depth(node) - 1;
     for (const Sequence& sequence : sequences) {
       if (!sequence.open || !enters_cache(sequence) || sequence.full <= i) continue;
+      if (i < sequence.tables.first_held(g)) continue;
       NodeId at = sequence.tail;
       while (!is_leaf && index.depth(at) > i + 1) at = index.parent(at);
       if (at != node) continue;
-      for (uint32_t g = 0; g < groups(); ++g) {
-        BlockPool& pool = pools[g];
-        const BlockId old_block = index.block(node, g);
-        const bool reused = pool.reused(old_block);
-        pool.clear_findable(old_block);
-        node_blocks[g] = sequence.tables.at(g, i);
-        pool.set_findable(node_blocks[g]);
-        if (leases.leased(node)) pool.set_leased(node_blocks[g], true);
-        if (reused) pool.mark_reused(node_blocks[g]);
+      for (uint32_t h = 0; h < groups(); ++h) {
+        if (is_sliding(g) ? h == g : !is_sliding(h)) swap(node, h, sequence.tables.at(h, i));
       }
-      index.replace_blocks(node, node_blocks);
       return true;
     }
     return false;
+  }
+
+  /// The node's block gives its place to an equal one. Requires: that one is live and not findable.
+  void swap(NodeId node, uint32_t g, BlockId block) {
+    BlockPool& pool = pools[g];
+    const BlockId old_block = index.block(node, g);
+    const bool reused = pool.reused(old_block), kept = pool.kept(old_block);
+    detach(node, g);
+    attach(node, g, block);
+    if (reused) pool.mark_reused(block);
+    if (kept) pool.keep(block);
   }
 
   /// A namespace without nodes and sequences is forgotten: salts may be many.
@@ -227,7 +327,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
   // --- admission ---
 
-  /// Leaves the full nodes that match in `path`.
+  /// Leaves the full nodes that match in `path`, and what to copy from in `sources`.
   Plan plan(const AdmitRequest& request) const {
     const uint32_t tokens = static_cast<uint32_t>(request.tokens.size());
     const uint32_t block_tokens = config.block_tokens;
@@ -240,59 +340,116 @@ struct KvCache::Impl final : LeaseBook::Listener {
       rest = index.walk(found.root, request.tokens, path);
     }
     const uint32_t matched = static_cast<uint32_t>(path.size()) * block_tokens + rest.tokens;
-    const uint32_t hit = std::min(matched, tokens - 1);  // the last token's logits must be computed
-    found.readable = matched;
-    found.full = hit / block_tokens;
-    found.partial = hit % block_tokens;
-    if (found.partial > 0) found.source = found.full < path.size() ? path[found.full] : rest.child;
-    found.new_blocks = blocks_for(std::max(request.cover_tokens, hit)) - found.full;
-    found.fits = can_hold(found);
+    find_hit(request.tokens, rest, true, found);
+    found.fits = can_hold(request, found);
     if (!found.fits && found.partial > 0) {
       // The partly matching block may itself be the memory that is missing: do without it.
-      found.partial = 0;
-      found.source = NodeId();
-      found.readable = found.full * block_tokens;
-      const uint32_t covered = std::max(request.cover_tokens, found.full * block_tokens);
-      found.new_blocks = blocks_for(covered) - found.full;
-      found.fits = can_hold(found);
+      find_hit(request.tokens, rest, false, found);
+      found.fits = can_hold(request, found);
     }
+    // The last token's logits must be computed, but an entry that ends there can be read.
+    const uint32_t hit = found.hit(block_tokens);
+    found.readable = hit == tokens - 1 ? matched : hit;
     return found;
   }
 
+  /// The longest hit, at a block's end unless `with_partial`: every full group has all blocks to
+  /// its end, and every sliding group those of the window before it.
+  void find_hit(std::span<const TokenId> tokens, const PrefixIndex::Match& rest, bool with_partial,
+                Plan& found) const {
+    const uint32_t limit = static_cast<uint32_t>(tokens.size()) - 1;
+    const uint32_t block_tokens = config.block_tokens;
+    found.full = std::min(static_cast<uint32_t>(path.size()), limit / block_tokens);
+    while (true) {
+      found.partial = 0;
+      if (with_partial && found.root.valid()) {
+        const uint32_t begin = found.full * block_tokens;
+        find_sources(tokens.subspan(begin, std::min(block_tokens, limit - begin)), rest, found);
+      }
+      // From a missing block on every shorter hit lacks it, too, down to the one that ends at it.
+      uint32_t missing = 0;
+      for (uint32_t g = 0; sliding && g < groups(); ++g) {
+        if (!is_sliding(g)) continue;
+        const uint32_t first = std::max(first_held(g, found.hit(block_tokens)), missing);
+        for (uint32_t i = found.full; i > first; --i) {
+          if (index.block(path[i - 1], g).valid()) continue;
+          missing = i;
+          break;
+        }
+      }
+      if (missing == 0) return;
+      found.full = missing - 1;
+    }
+  }
+
+  /// Behind the shared nodes: the block of each group that matches most of `wanted`, and how much
+  /// all of them match.
+  void find_sources(std::span<const TokenId> wanted, const PrefixIndex::Match& rest,
+                    Plan& found) const {
+    found.partial = static_cast<uint32_t>(wanted.size());
+    const NodeId parent = found.full == 0 ? found.root : path[found.full - 1];
+    const PrefixIndex::Match best =
+        found.full < path.size() ? PrefixIndex::Match{path[found.full], found.partial} : rest;
+    for (uint32_t g = 0; g < groups() && found.partial > 0; ++g) {
+      PrefixIndex::Match match = best;
+      if (best.child.valid() && !index.block(best.child, g).valid())
+        match = index.longest_child_with(parent, wanted, g);
+      found.partial = std::min(found.partial, match.tokens);
+      sources[g] = match.child;
+    }
+  }
+
   /// Blocks that the hit takes from the cached ones cannot be evicted to make the new ones.
-  bool can_hold(const Plan& found) const {
+  bool can_hold(const AdmitRequest& request, const Plan& found) const {
+    const uint32_t hit = found.hit(config.block_tokens);
+    const uint32_t covered = std::max(request.cover_tokens, hit);
     for (uint32_t g = 0; g < groups(); ++g) {
+      const uint32_t first = first_held(g, hit);
       uint32_t pinned = 0;
-      for (uint32_t i = 0; i < found.full; ++i) {
+      for (uint32_t i = first; i < found.full; ++i) {
         pinned += pools[g].is_cached(index.block(path[i], g));
       }
-      if (found.source.valid()) pinned += pools[g].is_cached(index.block(found.source, g));
-      if (found.new_blocks > pools[g].available() - pinned) return false;
+      if (found.partial > 0) pinned += pools[g].is_cached(index.block(sources[g], g));
+      const uint32_t available = pools[g].available() - pinned;
+      const uint32_t shared = found.full - first;
+      if (!is_sliding(g)) {
+        if (blocks_for(covered) - shared > available) return false;
+        continue;
+      }
+      const uint32_t now = shared + (found.partial > 0 ? 1 : 0);
+      const uint32_t later = std::max(now, held_at_rest(g, covered));
+      if (uint64_t{later - shared} + promised(g) > available) return false;
     }
     return true;
   }
 
-  /// Another request reads this node. Held or touched first: with its old age it might be demoted
-  /// at once.
-  void mark_reused(NodeId node) {
-    for (uint32_t g = 0; g < groups(); ++g) pools[g].mark_reused(index.block(node, g));
+  /// Blocks of a sliding group that open sequences were admitted for and have not grown to yet.
+  uint32_t promised(uint32_t g) const {
+    uint32_t blocks = 0;
+    for (const Sequence& sequence : sequences) {
+      if (!sequence.open || sequence.computed >= sequence.promised_tokens) continue;
+      const uint32_t at_rest = held_at_rest(g, sequence.promised_tokens);
+      blocks += at_rest - std::min(at_rest, sequence.tables.held(g));
+    }
+    return blocks;
   }
 
   Result<Admitted> admit(const AdmitRequest& request, Orders& orders) {
     PW_CHECK(!request.tokens.empty());
     const Plan found = plan(request);
+    const uint32_t hit = found.hit(config.block_tokens);
+    const uint32_t covered = std::max(request.cover_tokens, hit);
     if (!found.fits) {
       return Error{ErrorCode::kPoolExhausted, "the prompt needs " +
-                                                  std::to_string(found.new_blocks) +
+                                                  std::to_string(blocks_for(covered) - found.full) +
                                                   " new KV blocks, which cannot be had now"};
     }
     Admitted admitted;
     admitted.seq = open_sequence();
-    admitted.cached_tokens = found.full * config.block_tokens + found.partial;
-    admitted.blocks_shared = found.full * groups();
+    admitted.cached_tokens = hit;
     admitted.usage.input_tokens = static_cast<uint32_t>(request.tokens.size());
     Sequence& opened = sequence(admitted.seq);
-    opened.computed = admitted.cached_tokens;
+    opened.computed = hit;
     if (request.use_cache) {
       Namespaces::value_type& space = open_namespace(request.cache_namespace);
       ++space.second.sequences;  // from here on eviction cannot take the namespace away
@@ -301,34 +458,85 @@ struct KvCache::Impl final : LeaseBook::Listener {
       opened.full = found.full;
       opened.tail = found.full > 0 ? path[found.full - 1] : space.second.root;
       counters.query_tokens += request.tokens.size();
-      counters.hit_tokens += admitted.cached_tokens;
+      counters.hit_tokens += hit;
     }
-    for (uint32_t i = 0; i < found.full; ++i) {
-      for (uint32_t g = 0; g < groups(); ++g) {
-        pools[g].hold(index.block(path[i], g));
-        opened.tables.push(g, index.block(path[i], g));
+    for (uint32_t g = 0; g < groups(); ++g) {
+      const uint32_t first = first_held(g, hit);
+      opened.tables.skip(g, first);
+      for (uint32_t i = first; i < found.full; ++i) {
+        const BlockId block = index.block(path[i], g);
+        pools[g].hold(block);
+        opened.tables.push(g, block);
+        // Held first: with its old age it might be demoted at once.
+        pools[g].mark_reused(block);
       }
-      mark_reused(path[i]);
+      admitted.blocks_shared += found.full - first;
+    }
+    if (sliding) {
+      opened.promised_tokens = covered;
+      if (request.use_cache) note_points(request, hit, opened);
     }
     if (request.use_cache && !request.markers.empty())
       admitted.usage = read_markers(request, found, opened);
 
-    // The source is held only while blocks are taken, so that it is not among them.
-    if (found.source.valid()) {
-      for (uint32_t g = 0; g < groups(); ++g) pools[g].hold(index.block(found.source, g));
-      mark_reused(found.source);
+    // The sources are held only while blocks are taken, so that they are not among them.
+    for (uint32_t g = 0; g < groups() && found.partial > 0; ++g) {
+      pools[g].hold(index.block(sources[g], g));
+      pools[g].mark_reused(index.block(sources[g], g));
     }
     for (uint32_t g = 0; g < groups(); ++g) {
-      for (uint32_t i = 0; i < found.new_blocks; ++i) opened.tables.push(g, take(g, orders));
+      const uint32_t end = blocks_for(is_sliding(g) ? hit : covered);
+      while (opened.tables.size(g) < end) opened.tables.push(g, take(g, orders));
     }
-    if (found.source.valid()) {
-      for (uint32_t g = 0; g < groups(); ++g) {
-        const BlockId from = index.block(found.source, g);
-        orders.copies.push_back({g, from, opened.tables.at(g, found.full), found.partial});
-        pools[g].release(from);
-      }
+    for (uint32_t g = 0; g < groups() && found.partial > 0; ++g) {
+      const BlockId from = index.block(sources[g], g);
+      orders.copies.push_back({g, from, opened.tables.at(g, found.full), found.partial});
+      pools[g].release(from);
     }
     return admitted;
+  }
+
+  static void note_points(const AdmitRequest& request, uint32_t hit, Sequence& opened) {
+    opened.points.clear();
+    opened.points.push_back(hit);
+    for (const CacheMarker& marker : request.markers) {
+      if (marker.position < request.positions.size())
+        opened.points.push_back(request.positions[marker.position].tokens);
+    }
+    opened.points.push_back(static_cast<uint32_t>(request.tokens.size()));
+  }
+
+  /// Whether one of the sequence's points stands within a window behind block `i`, or one block
+  /// further: so that requests may begin anywhere in the last block before a point.
+  bool before_point(const Sequence& sequence, uint32_t g, uint32_t i) const {
+    return std::any_of(sequence.points.begin(), sequence.points.end(), [&](uint32_t point) {
+      return i < blocks_for(point) && i + 1 >= first_held(g, point);
+    });
+  }
+
+  /// Gives up what is behind the windows of the positions to come.
+  void give_up_passed(Sequence& sequence) {
+    for (uint32_t g = 0; g < groups(); ++g) {
+      if (!is_sliding(g)) continue;
+      const uint32_t first = first_held(g, sequence.computed);
+      while (sequence.tables.first_held(g) < first) {
+        const uint32_t i = sequence.tables.first_held(g);
+        const BlockId block = sequence.tables.give_up(g);
+        const bool keep = before_point(sequence, g, i);
+        if (keep && enters_cache(sequence)) keep_twin(sequence, g, i, block);
+        pools[g].release(block, !keep);
+      }
+    }
+  }
+
+  /// Where the index names another block than the sequence's own, that one is kept.
+  void keep_twin(const Sequence& sequence, uint32_t g, uint32_t i, BlockId own) {
+    NodeId node = sequence.tail;
+    while (index.depth(node) > i + 1) node = index.parent(node);
+    const BlockId block = index.block(node, g);
+    if (block == own || !block.valid()) return;
+    pools[g].keep(block);
+    pools[g].touch(block);
   }
 
   // --- markers ---
@@ -373,30 +581,92 @@ struct KvCache::Impl final : LeaseBook::Listener {
     });
     if (read.valid()) leases.refresh(read, read_lease, request.start);
 
-    // Longest first: what fits for it fits for all shorter ones.
-    uint32_t leased_depth = 0;
-    while (leased_depth < path.size() && leases.leased(path[leased_depth])) ++leased_depth;
+    // Longest first.
     for (std::size_t i = marked.size(); i-- > 0;) {
       const MarkedPrefix prefix = marked[i];
       const EntryId here = entry_at(request, found, prefix.tokens);
       if (here.valid()) {
         leases.refresh(here, prefix.lease, request.start);
-        continue;
+      } else if (!reachable(request, found, prefix.tokens)) {
+        ++counters.leases_unreachable;
+        marked.erase(marked.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        opened.pending.push_back({prefix.tokens, prefix.lease, request.start});
       }
-      if (prefix.tokens > read_tokens && !opened.promise) {
-        const uint32_t blocks = blocks_for(prefix.tokens);
-        const PromiseKey key = promise_key(request, prefix.tokens);
-        if (!leases.promise(key, opened.space->second.root,
-                            blocks - std::min(leased_depth, blocks))) {
-          ++counters.leases_refused;
-          marked.erase(marked.begin() + static_cast<std::ptrdiff_t>(i));
-          continue;
-        }
+    }
+    while (!opened.pending.empty()) {
+      const Pending longest = opened.pending.front();
+      if (!count_promise(opened, longest.tokens > read_tokens)) break;
+      const PromiseKey key = promise_key(request, longest.tokens);
+      if (leases.promise(key, opened.space->second.root, promised_scratch)) {
         opened.promise = key;
+        break;
       }
-      opened.pending.push_back({prefix.tokens, prefix.lease, request.start});
+      ++counters.leases_refused;
+      opened.pending.erase(opened.pending.begin());
+      const auto last = std::find_if(marked.rbegin(), marked.rend(), [&](const MarkedPrefix& at) {
+        return at.tokens == longest.tokens && at.lease == longest.lease;
+      });
+      marked.erase(std::next(last).base());
     }
     return cache_usage(tokens, read_tokens, marked, config.cache_tokens_min);
+  }
+
+  /// How many nodes the pending entries will lease beyond what is leased, at most, by room. False
+  /// for none. What lies within a prefix that was read is leased already in the full groups.
+  bool count_promise(const Sequence& opened, bool beyond_read) {
+    std::fill(promised_scratch.begin(), promised_scratch.end(), 0);
+    if (beyond_read) {
+      uint32_t leased_depth = 0;
+      while (leased_depth < path.size() && leases.leased(path[leased_depth])) ++leased_depth;
+      const uint32_t blocks = blocks_for(opened.pending.front().tokens);
+      promised_scratch[0] = blocks - std::min(leased_depth, blocks);
+    }
+    for (uint32_t room = 1; room < promised_scratch.size(); ++room) {
+      for (const Pending& pending : opened.pending)
+        promised_scratch[room] += leases.nodes_leased(room, pending.tokens);
+    }
+    return std::any_of(promised_scratch.begin(), promised_scratch.end(),
+                       [](uint32_t nodes) { return nodes > 0; });
+  }
+
+  /// Whether a prefix that is not to be computed any more can be read up to exactly there: a
+  /// sliding group may have lost what is before it.
+  bool reachable(const AdmitRequest& request, const Plan& found, uint32_t tokens) const {
+    const uint32_t depth = tokens / config.block_tokens;
+    if (!sliding || depth >= found.full) return true;
+    const NodeId parent = depth == 0 ? found.root : path[depth - 1];
+    const std::span<const TokenId> tail = request.tokens.subspan(
+        std::size_t{depth} * config.block_tokens, tokens % config.block_tokens);
+    const NodeId node = entry_node(parent, path[depth], tail);
+    return node.valid() && holds_window(node, tokens);
+  }
+
+  /// The node of an entry that ends `tail` behind `parent`: `below`, or one beside it, that has
+  /// blocks in all groups; null when there is none.
+  NodeId entry_node(NodeId parent, NodeId below, std::span<const TokenId> tail) const {
+    if (tail.empty()) return parent;
+    if (!below.valid()) below = index.longest_child(parent, tail).child;
+    PW_CHECK(below.valid() && common_tokens(index.tokens(below), tail) == tail.size());
+    if (complete(below)) return below;
+    for (uint32_t g = 0; g < groups(); ++g) {
+      if (!is_sliding(g)) continue;
+      const PrefixIndex::Match match = index.longest_child_with(parent, tail, g);
+      if (match.tokens == tail.size() && complete(match.child)) return match.child;
+    }
+    return NodeId();
+  }
+
+  /// Whether all sliding groups have the blocks of the window before `tokens`, which end in `node`.
+  bool holds_window(NodeId node, uint32_t tokens) const {
+    for (uint32_t g = 0; g < groups(); ++g) {
+      if (!is_sliding(g)) continue;
+      const uint32_t first = first_held(g, tokens);
+      for (NodeId at = node; index.depth(at) > first; at = index.parent(at)) {
+        if (!index.block(at, g).valid()) return false;
+      }
+    }
+    return true;
   }
 
   static PromiseKey promise_key(const AdmitRequest& request, uint32_t tokens) {
@@ -418,12 +688,11 @@ struct KvCache::Impl final : LeaseBook::Listener {
       NodeId parent = sequence.tail;
       for (uint32_t i = sequence.full; i > depth; --i)
         below = std::exchange(parent, index.parent(parent));
-      NodeId node = parent;
-      if (tail_tokens > 0) {
-        const std::span<const TokenId> tail =
-            computed.subspan(std::size_t{depth} * config.block_tokens, tail_tokens);
-        node = below.valid() ? below : index.longest_child(parent, tail).child;
-        PW_CHECK(node.valid() && common_tokens(index.tokens(node), tail) == tail_tokens);
+      const NodeId node = entry_node(
+          parent, below, computed.subspan(std::size_t{depth} * config.block_tokens, tail_tokens));
+      if (!node.valid() || !holds_window(node, pending.tokens)) {
+        leases.lose();
+        continue;
       }
       leases.write(parent, node, tail_tokens, pending.lease, pending.start, sequence.promise);
     }
@@ -436,7 +705,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   /// Returns the node that stands for these tokens.
   NodeId publish_block(Sequence& sequence, NodeId parent, uint32_t i,
                        std::span<const TokenId> tokens) {
-    const NodeId own = index.owner(0, sequence.tables.at(0, i));
+    const NodeId own = index.owner(guide, sequence.tables.at(guide, i));
     if (own.valid()) {
       PW_CHECK(index.parent(own) == parent);
       index.extend(own, tokens);
@@ -444,8 +713,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
     }
     const PrefixIndex::Match match = index.longest_child(parent, tokens);
     if (match.tokens == tokens.size()) {
-      if (tokens.size() == config.block_tokens) ++counters.twins;
-      return match.child;  // ours stays private; what is findable serves everybody as well
+      join(match.child, sequence, i, match.tokens);
+      return match.child;
     }
     const bool extends_sibling =
         match.child.valid() && match.tokens == index.tokens(match.child).size();
@@ -458,14 +727,48 @@ struct KvCache::Impl final : LeaseBook::Listener {
     return node;
   }
 
-  void publish(Sequence& sequence, std::span<const TokenId> computed) {
-    PW_CHECK(computed.size() >= sequence.computed);
-    PW_CHECK(blocks_for(computed.size()) <= sequence.tables.size());
-    sequence.computed = static_cast<uint32_t>(computed.size());
-    if (!enters_cache(sequence)) {
-      drop_promises(sequence);
+  /// What the sequence has computed is findable as `node` already. Its own block stays private:
+  /// what is findable serves everybody as well. But where a sliding group has lost its block, ours
+  /// takes the place.
+  void join(NodeId node, const Sequence& sequence, uint32_t i, uint32_t tokens) {
+    const bool was_there = index.block(node, guide).valid();
+    if (tokens == config.block_tokens) {
+      counters.twins += was_there;
+      for (uint32_t g = 0; sliding && g < groups(); ++g) {
+        if (!index.block(node, g).valid()) attach(node, g, sequence.tables.at(g, i));
+      }
       return;
     }
+    if (!sliding || complete(node) || index.is_full(node)) return;
+    // A partly filled one must be of one piece, so that whoever continues it owns all of it. No
+    // entry ends in it, for a block of it is missing.
+    const PrefixIndex::Neighbours beside = index.neighbours(node);
+    const std::span<const TokenId> shared = index.tokens(node).first(tokens);
+    for (NodeId sibling : {beside.before, beside.after}) {
+      if (sibling.valid() && common_tokens(index.tokens(sibling), shared) == tokens) return;
+    }
+    for (uint32_t g = 0; g < groups(); ++g) {
+      if (index.block(node, g).valid()) detach(node, g);
+      attach(node, g, sequence.tables.at(g, i));
+    }
+    index.truncate(node, tokens);
+  }
+
+  void publish(Sequence& sequence, std::span<const TokenId> computed) {
+    PW_CHECK(computed.size() >= sequence.computed);
+    for (uint32_t g = 0; g < groups(); ++g)
+      PW_CHECK(blocks_for(computed.size()) <= sequence.tables.size(g));
+    sequence.computed = static_cast<uint32_t>(computed.size());
+    if (enters_cache(sequence)) {
+      enter(sequence, computed);
+    } else {
+      drop_promises(sequence);
+    }
+    if (sliding) give_up_passed(sequence);
+  }
+
+  /// Makes the computed positions findable.
+  void enter(Sequence& sequence, std::span<const TokenId> computed) {
     const uint32_t block_tokens = config.block_tokens;
     for (; sequence.full < computed.size() / block_tokens; ++sequence.full) {
       const NodeId node =
@@ -482,16 +785,10 @@ struct KvCache::Impl final : LeaseBook::Listener {
   // --- growth and end ---
 
   Status ensure(Sequence& sequence, uint32_t tokens, Orders& orders) {
-    const uint32_t wanted = std::max(blocks_for(tokens), sequence.tables.size());
-    const uint32_t new_blocks = wanted - sequence.tables.size();
-    const uint32_t written = sequence.computed % config.block_tokens;
-    const uint32_t tail = sequence.computed / config.block_tokens;  // block of the next position
-    const auto tail_is_shared = [&](uint32_t g) {
-      return written > 0 && tokens > sequence.computed &&
-             pools[g].holders(sequence.tables.at(g, tail)) > 1;
-    };
+    const uint32_t end = blocks_for(tokens);
     for (uint32_t g = 0; g < groups(); ++g) {
-      const uint32_t needed = new_blocks + tail_is_shared(g);
+      const uint32_t needed =
+          blocks_missing(sequence, g, end) + tail_is_shared(sequence, g, tokens);
       if (needed > pools[g].available()) {
         return {ErrorCode::kPoolExhausted,
                 "the sequence needs " + std::to_string(needed) + " more KV blocks, " +
@@ -499,16 +796,39 @@ struct KvCache::Impl final : LeaseBook::Listener {
       }
     }
     for (uint32_t g = 0; g < groups(); ++g) {
-      if (tail_is_shared(g)) {
+      if (tail_is_shared(sequence, g, tokens)) {
+        const uint32_t tail = sequence.computed / config.block_tokens;
         const BlockId shared = sequence.tables.at(g, tail);
         const BlockId own = take(g, orders);
-        orders.copies.push_back({g, shared, own, written});
+        orders.copies.push_back({g, shared, own, sequence.computed % config.block_tokens});
         sequence.tables.replace(g, tail, own);
         pools[g].release(shared);
       }
-      for (uint32_t i = 0; i < new_blocks; ++i) sequence.tables.push(g, take(g, orders));
+      while (sequence.tables.size(g) < end) sequence.tables.push(g, take(g, orders));
     }
     return Status::ok();
+  }
+
+  static uint32_t blocks_missing(const Sequence& sequence, uint32_t g, uint32_t end) {
+    const uint32_t have = sequence.tables.size(g);
+    return end > have ? end - have : 0;
+  }
+
+  /// Whether covering `tokens` means writing into a block that somebody else holds, too.
+  bool tail_is_shared(const Sequence& sequence, uint32_t g, uint32_t tokens) const {
+    return sequence.computed % config.block_tokens > 0 && tokens > sequence.computed &&
+           pools[g].holders(sequence.tables.at(g, sequence.computed / config.block_tokens)) > 1;
+  }
+
+  uint32_t coverable(const Sequence& sequence, uint32_t tokens) const {
+    uint64_t most = tokens;
+    for (uint32_t g = 0; g < groups(); ++g) {
+      const uint32_t copied = tail_is_shared(sequence, g, tokens);
+      if (copied > pools[g].available()) return std::min(tokens, sequence.computed);
+      const uint64_t blocks = uint64_t{sequence.tables.size(g)} + pools[g].available() - copied;
+      most = std::min(most, blocks * config.block_tokens);
+    }
+    return static_cast<uint32_t>(most);
   }
 
   SeqId fork(SeqId id) {
@@ -521,8 +841,10 @@ struct KvCache::Impl final : LeaseBook::Listener {
     to.computed = from.computed;
     to.tail = from.tail;
     to.full = from.full;
+    to.points = from.points;
     for (uint32_t g = 0; g < groups(); ++g) {
-      for (uint32_t i = 0; i < blocks_for(from.computed); ++i) {
+      to.tables.skip(g, from.tables.first_held(g));
+      for (uint32_t i = to.tables.size(g); i < blocks_for(from.computed); ++i) {
         pools[g].hold(from.tables.at(g, i));
         to.tables.push(g, from.tables.at(g, i));
       }
@@ -533,33 +855,62 @@ struct KvCache::Impl final : LeaseBook::Listener {
   void release(SeqId id) {
     Sequence& closed = sequence(id);
     drop_promises(closed);
-    NodeId at = enters_cache(closed) && closed.full > 0 ? closed.tail : NodeId();
+    const bool entered = enters_cache(closed);
+    const NodeId tail = closed.tail;
+    NodeId at = entered && closed.full > 0 ? tail : NodeId();
+    uint32_t end = 0, begin = has_full ? 0 : UINT32_MAX;
+    for (uint32_t g = 0; g < groups(); ++g) {
+      end = std::max(end, closed.tables.size(g));
+      const uint32_t first = closed.tables.first_held(g);
+      begin = std::min(begin, first > 0 ? first - 1 : 0);
+    }
     bool above_twin = false;
-    for (uint32_t i = closed.tables.size(); i-- > 0;) {
+    for (uint32_t i = end; i-- > begin;) {
       if (at.valid() && i < closed.full) {
         // Where a twin stands in for our block it was used as well, and with it all that is before
         // it; otherwise it could be given up before its successors.
-        above_twin = above_twin || index.block(at, 0) != closed.tables.at(0, i);
-        if (above_twin) {
-          for (uint32_t g = 0; g < groups(); ++g) pools[g].touch(index.block(at, g));
-          mark_reused(at);
-        }
+        above_twin =
+            above_twin || (has_full && index.block(at, guide) != closed.tables.at(guide, i));
+        for (uint32_t g = 0; g < groups(); ++g) use_indexed(closed, g, i, at, above_twin);
         at = index.parent(at);
       }
-      for (uint32_t g = 0; g < groups(); ++g) pools[g].release(closed.tables.at(g, i));
+      for (uint32_t g = 0; g < groups(); ++g) {
+        if (i < closed.tables.size(g) && i >= closed.tables.first_held(g))
+          pools[g].release(closed.tables.at(g, i));
+      }
     }
     Namespaces::value_type* space = closed.space;
     closed.tables.clear();
     closed.space = nullptr;
     closed.tail = NodeId();
-    closed.full = closed.computed = 0;
+    closed.full = closed.computed = closed.promised_tokens = 0;
+    closed.points.clear();
     closed.open = false;
     ++closed.generation;
     --sequences_open;
     sequences_unused.push_back(static_cast<uint32_t>(id.value & UINT32_MAX));
+    if (entered) prune(tail);
     if (space == nullptr) return;
     --space->second.sequences;
     forget_if_empty(*space);
+  }
+
+  /// A sequence leaves that has published through `node`, its block `i`: what the index names there
+  /// counts as used where it is not the sequence's own.
+  void use_indexed(const Sequence& closed, uint32_t g, uint32_t i, NodeId node, bool above_twin) {
+    const BlockId block = index.block(node, g);
+    if (!is_sliding(g)) {
+      if (!above_twin) return;
+      pools[g].touch(block);
+      pools[g].mark_reused(block);
+      return;
+    }
+    // One block behind the window is kept for this end, as for every point (before_point).
+    if (!block.valid() || i + 1 < closed.tables.first_held(g)) return;
+    pools[g].keep(block);
+    if (i < closed.tables.first_held(g) || block == closed.tables.at(g, i)) return;
+    pools[g].touch(block);
+    pools[g].mark_reused(block);
   }
 
   uint32_t clear(std::optional<std::string_view> name) {
@@ -602,15 +953,26 @@ struct KvCache::Impl final : LeaseBook::Listener {
       PW_CHECK(index.used(sequence.tail) && index.depth(sequence.tail) == sequence.full);
       PW_CHECK(index.root(sequence.tail) == sequence.space->second.root);
     }
+    leases.check_needed([&](NodeId node, uint32_t room) {
+      for (uint32_t g = 0; g < groups(); ++g) {
+        if (room_of[g] == room && !index.block(node, g).valid()) return false;
+      }
+      return true;
+    });
+    for (uint32_t slot = 0; slot < index.slots(); ++slot) check_node(NodeId(slot));
     for (uint32_t g = 0; g < groups(); ++g) {
       const BlockPool& pool = pools[g];
       pool.check_invariants();
       std::vector<uint32_t> holders(pool.capacity(), 0);
       for (const Sequence& sequence : sequences) {
-        PW_CHECK(sequence.open || sequence.tables.size() == 0);
-        PW_CHECK(sequence.tables.group(g).size() == sequence.tables.size());
-        PW_CHECK(blocks_for(sequence.computed) <= sequence.tables.size());
-        for (BlockId block : sequence.tables.group(g)) ++holders[block.value];
+        PW_CHECK(sequence.open || sequence.tables.size(g) == 0);
+        PW_CHECK(blocks_for(sequence.computed) <= sequence.tables.size(g));
+        PW_CHECK(sequence.tables.first_held(g) == first_held(g, sequence.computed));
+        for (uint32_t i = 0; i < sequence.tables.size(g); ++i) {
+          const BlockId block = sequence.tables.at(g, i);
+          PW_CHECK(block.valid() == (i >= sequence.tables.first_held(g)));
+          if (block.valid()) ++holders[block.value];
+        }
       }
       for (uint32_t id = 0; id < pool.capacity(); ++id) {
         const BlockId block(id);
@@ -618,7 +980,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
         PW_CHECK(pool.holders(block) == holders[id]);
         PW_CHECK(pool.findable(block) == node.valid());
         if (!node.valid()) continue;
-        PW_CHECK(pool.leased(block) == leases.leased(node));
+        PW_CHECK(pool.leased(block) == leases.leased(node, room_of[g]));
+        if (is_sliding(g)) continue;
         const NodeId parent = index.parent(node);
         if (index.is_root(parent)) continue;
         PW_CHECK(!leases.leased(node) || leases.leased(parent));
@@ -630,8 +993,27 @@ struct KvCache::Impl final : LeaseBook::Listener {
     }
   }
 
+  /// Every full group has its block of every node; without full groups, a node without blocks has
+  /// something behind it.
+  void check_node(NodeId node) const {
+    if (!index.used(node) || index.is_root(node)) return;
+    bool any = false;
+    for (uint32_t g = 0; g < groups(); ++g) {
+      any |= index.block(node, g).valid();
+      PW_CHECK(is_sliding(g) || index.block(node, g).valid());
+    }
+    PW_CHECK(any || !index.children(node).empty() ||
+             std::any_of(sequences.begin(), sequences.end(), [&](const Sequence& sequence) {
+               return sequence.open && enters_cache(sequence) && sequence.tail == node;
+             }));
+  }
+
   CacheConfig config;
-  std::vector<BlockPool> pools;  // one a group
+  bool sliding = false;   // some group has a window
+  bool has_full = false;  // some group has none
+  uint32_t guide = 0;     // the first full group, or the first: whose blocks a node is known by
+  std::vector<uint32_t> room_of;  // by group: where its leases count
+  std::vector<BlockPool> pools;   // one a group
   PrefixIndex index;
   LeaseBook leases;
   Namespaces namespaces;
@@ -641,7 +1023,9 @@ struct KvCache::Impl final : LeaseBook::Listener {
   uint32_t sequences_open = 0;
   CacheCounters counters;
   // Scratch, so that a steady step allocates nothing.
-  mutable std::vector<NodeId> path;  // full nodes that the last plan found
+  mutable std::vector<NodeId> path;     // full nodes that the last plan found
+  mutable std::vector<NodeId> sources;  // by group: what it copies from
+  std::vector<uint32_t> promised_scratch;
   std::vector<MarkedPrefix> marked_scratch;
   std::vector<BlockId> node_blocks;
 };
@@ -658,11 +1042,6 @@ Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) {
     if (group.blocks == 0) {
       return Error{ErrorCode::kInvalidArgument,
                    "the KV pool of a layer group has no blocks: give it more memory"};
-    }
-    if (group.window != 0) {
-      return Error{ErrorCode::kUnsupported, "sliding-window layers (window " +
-                                                std::to_string(group.window) +
-                                                ") are not supported yet"};
     }
   }
   for (const double share :
@@ -682,7 +1061,10 @@ Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) {
   return cache;
 }
 
-void KvCache::set_time(TimeNs now) { impl_->leases.set_time(now); }
+void KvCache::set_time(TimeNs now) {
+  for (BlockPool& pool : impl_->pools) pool.set_time(now);
+  impl_->leases.set_time(now);
+}
 
 Result<Admitted> KvCache::admit(const AdmitRequest& request, Orders& orders) {
   return impl_->admit(request, orders);
@@ -692,18 +1074,23 @@ AdmitEstimate KvCache::estimate(const AdmitRequest& request) const {
   PW_CHECK(!request.tokens.empty());
   const Plan found = impl_->plan(request);
   AdmitEstimate estimate;
-  estimate.cached_tokens = found.full * block_tokens() + found.partial;
+  estimate.cached_tokens = found.hit(block_tokens());
   estimate.fits_now = found.fits;
   estimate.fits_ever = true;
-  const uint64_t blocks =
-      ceil_div(std::max<uint64_t>(request.tokens.size(), request.cover_tokens), block_tokens());
-  for (const BlockPool& pool : impl_->pools)
-    estimate.fits_ever = estimate.fits_ever && blocks <= pool.capacity();
+  const uint64_t tokens = std::max<uint64_t>(request.tokens.size(), request.cover_tokens);
+  for (uint32_t g = 0; g < groups(); ++g) {
+    const uint64_t blocks = blocks_needed(tokens, window(g), block_tokens());
+    estimate.fits_ever = estimate.fits_ever && blocks <= impl_->pools[g].capacity();
+  }
   return estimate;
 }
 
 Status KvCache::ensure(SeqId seq, uint32_t tokens, Orders& orders) {
   return impl_->ensure(impl_->sequence(seq), tokens, orders);
+}
+
+uint32_t KvCache::coverable(SeqId seq, uint32_t tokens) const {
+  return impl_->coverable(impl_->sequence(seq), tokens);
 }
 
 void KvCache::publish(SeqId seq, std::span<const TokenId> computed) {
@@ -721,7 +1108,10 @@ std::span<const BlockId> KvCache::table(SeqId seq, uint32_t group) const {
 uint32_t KvCache::tokens_computed(SeqId seq) const { return impl_->sequence(seq).computed; }
 
 uint32_t KvCache::tokens_covered(SeqId seq) const {
-  return impl_->sequence(seq).tables.size() * block_tokens();
+  const BlockTables& tables = impl_->sequence(seq).tables;
+  uint32_t blocks = tables.size(0);
+  for (uint32_t g = 1; g < groups(); ++g) blocks = std::min(blocks, tables.size(g));
+  return blocks * block_tokens();
 }
 
 uint32_t KvCache::clear(std::optional<std::string_view> cache_namespace) {
@@ -731,6 +1121,27 @@ uint32_t KvCache::clear(std::optional<std::string_view> cache_namespace) {
 uint32_t KvCache::block_tokens() const { return impl_->config.block_tokens; }
 
 uint32_t KvCache::groups() const { return impl_->groups(); }
+
+uint32_t KvCache::window(uint32_t group) const { return impl_->config.groups[group].window; }
+
+bool KvCache::findable(uint32_t group, BlockId block) const {
+  return impl_->pools[group].findable(block);
+}
+
+void KvCache::take_idle(uint32_t group, TimeNs until, std::vector<BlockId>& blocks) {
+  impl_->pools[group].take_idle(until, blocks);
+}
+
+std::optional<TimeNs> KvCache::oldest_idle() const {
+  std::optional<TimeNs> oldest;
+  for (const BlockPool& pool : impl_->pools) {
+    const std::optional<TimeNs> since = pool.oldest_idle();
+    if (since && (!oldest || *since < *oldest)) oldest = since;
+  }
+  return oldest;
+}
+
+std::optional<TimeNs> KvCache::next_expiry() const { return impl_->leases.next_expiry(); }
 
 BlockCounts KvCache::counts(uint32_t group) const {
   const BlockPool& pool = impl_->pools[group];

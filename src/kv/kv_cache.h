@@ -16,6 +16,10 @@
 //   table      │ block 0 │ block 1 │ block 2  ┆│   ┆ block 3 │ block 4  │
 //               shared    shared    own: matched positions are copied, then continued
 //
+// Every group has its own pool and table. A sliding group holds only the blocks of the last
+// `window` positions: at rest at most window + 1 block of positions; from ensure to publish at most
+// window + the tokens between + 2 blocks.
+//
 // Thread: engine thread only; no locks, no clock (`now` is told), no randomness (a seed at most).
 #pragma once
 
@@ -35,7 +39,7 @@ namespace pagewise::kv {
 
 struct CacheGroup {
   uint32_t blocks = 0;  // the executor's capacity of this group; ids are [0, blocks)
-  uint32_t window = 0;  // 0: full attention. Sliding groups are refused for now (kUnsupported).
+  uint32_t window = 0;  // 0: full attention; else a position sees itself and window - 1 before it
 };
 
 struct CacheConfig {
@@ -92,8 +96,9 @@ struct AdmitRequest {
   /// Ascending. Markers beyond the list and positions beyond the tokens are ignored.
   std::span<const CachePosition> positions;
   std::span<const CacheMarker> markers;
-  /// Positions that the tables cover on return; 0: only the hit. All or nothing with the admission
-  /// itself.
+  /// Positions that the full groups' tables cover on return; 0: only the hit. All or nothing with
+  /// the admission itself. Sliding groups cover the hit and are covered step by step (ensure); what
+  /// so many tokens will take at rest must be there, beside what those before were promised.
   uint32_t cover_tokens = 0;
   TimeNs start = 0;  // when the request began; leases are measured from here
 };
@@ -129,15 +134,17 @@ struct CacheCounters {
   uint64_t evictions = 0;       // cached blocks whose contents were given up, all groups
   uint64_t leases_broken = 0;   // entries that lost a block before they expired
   uint64_t leases_refused = 0;  // markers that took no lease because the share was used up
-  uint64_t query_tokens = 0;    // looked up by admit, successful admissions only
-  uint64_t hit_tokens = 0;      // of these, found
-  uint64_t twins = 0;           // blocks computed although an equal one was findable at publication
+  /// Markers inside the hit that took no lease: a sliding group has lost the blocks before them, so
+  /// nothing can be read up to there.
+  uint64_t leases_unreachable = 0;
+  uint64_t query_tokens = 0;  // looked up by admit, successful admissions only
+  uint64_t hit_tokens = 0;    // of these, found
+  uint64_t twins = 0;         // blocks computed although an equal one was findable at publication
 };
 
 class KvCache {
  public:
-  /// Errors: kInvalidArgument (a zero size, a share outside [0, 1], a lease that is none),
-  /// kUnsupported (a sliding group).
+  /// Errors: kInvalidArgument (a zero size, a share outside [0, 1], a lease that is none).
   static Result<std::unique_ptr<KvCache>> create(const CacheConfig& config);
   ~KvCache();
 
@@ -158,12 +165,15 @@ class KvCache {
   /// position the sequence's own (after a fork it may be shared: copy on first write). Errors:
   /// kPoolExhausted: nothing has changed and nothing was ordered.
   Status ensure(SeqId seq, uint32_t tokens, Orders& orders);
+  /// The most tokens, up to `tokens`, for which ensure would succeed now.
+  uint32_t coverable(SeqId seq, uint32_t tokens) const;
 
   /// Call after a step that computed K and V of positions up to computed.size(): makes them
-  /// findable. `computed` is the whole sequence so far, prompt and generated tokens. Entries of
-  /// markers that are now covered become readable. Requires: not shorter than before, the same
-  /// tokens as before, covered by the tables. Cost: O(1) for a decode step, O(blocks *
-  /// log(siblings)) for a prefill chunk. No allocation for decode.
+  /// findable, and gives up the blocks that are now behind a sliding window (null in the table).
+  /// `computed` is the whole sequence so far, prompt and generated tokens. Entries of markers that
+  /// are now covered become readable. Requires: not shorter than before, the same tokens as before,
+  /// covered by the tables. Cost: O(1) for a decode step, O(blocks * log(siblings)) for a prefill
+  /// chunk. No allocation for decode.
   void publish(SeqId seq, std::span<const TokenId> computed);
 
   /// A second sequence with the same computed tokens (n > 1). All blocks are shared; a partly
@@ -172,16 +182,16 @@ class KvCache {
   /// beyond the computed tokens are not shared.
   SeqId fork(SeqId seq);
 
-  /// Closes the sequence: findable blocks without another holder become cached, the others free.
-  /// Tail first, so that a long prefix is later eaten from its end. Promised creations that no step
-  /// covered are dropped.
+  /// Closes the sequence, whose end is a point where the next request may begin: findable blocks
+  /// without another holder become cached, the others free. Tail first, so that a long prefix is
+  /// later eaten from its end. Promised creations that no step covered are dropped.
   void release(SeqId seq);
 
-  /// table[i] holds positions [i * block_tokens, (i + 1) * block_tokens). Valid until the next call
-  /// that names seq.
+  /// table[i] holds positions [i * block_tokens, (i + 1) * block_tokens); null behind a sliding
+  /// window. Valid until the next call that names seq.
   std::span<const BlockId> table(SeqId seq, uint32_t group) const;
   uint32_t tokens_computed(SeqId seq) const;
-  /// Positions that the tables cover: table size * block_tokens.
+  /// Positions that the tables of all groups cover: the shortest one's size * block_tokens.
   uint32_t tokens_covered(SeqId seq) const;
 
   /// Forgets what is cached, one namespace or all, and its entries (not counted as broken). Open
@@ -189,8 +199,20 @@ class KvCache {
   /// blocks that became free.
   uint32_t clear(std::optional<std::string_view> cache_namespace = std::nullopt);
 
+  /// Memory of blocks that nobody needs: those free since `until` or longer, as told by set_time,
+  /// that were handed out since they were last named here; appended to `blocks`. Their memory may
+  /// be given back: whoever gets them finds them among Orders::fresh.
+  void take_idle(uint32_t group, TimeNs until, std::vector<BlockId>& blocks);
+  /// Since when the longest of those has been free.
+  std::optional<TimeNs> oldest_idle() const;
+  /// When the next entry expires (set_time then drops its lease).
+  std::optional<TimeNs> next_expiry() const;
+
   uint32_t block_tokens() const;
   uint32_t groups() const;
+  uint32_t window(uint32_t group) const;
+  /// Whether another request could read this block's contents now.
+  bool findable(uint32_t group, BlockId block) const;
   BlockCounts counts(uint32_t group) const;
   CacheCounters counters() const;
   uint32_t sequences() const;

@@ -3,17 +3,42 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "base/check.h"
+#include "kv/geometry.h"
 
 namespace pagewise::kv {
 
 LeaseBook::LeaseBook(const PrefixIndex& index, Listener& listener, const LeaseRules& rules)
-    : index_(index), listener_(listener), rules_(rules), expiry_(0) {}
+    : index_(index),
+      listener_(listener),
+      rules_(rules),
+      expiry_(0),
+      total_(rules.rooms.size()),
+      needed_(rules.rooms.size()) {
+  PW_CHECK(!rules_.rooms.empty() && rules_.rooms[0].window == 0);
+}
 
 void LeaseBook::make_room_for_slots() {
   if (nodes_.size() >= index_.slots()) return;
   nodes_.resize(index_.slots());
-  roots_.resize(index_.slots());
+  counts_.resize(index_.slots() * rooms());
+  shares_.resize(index_.slots() * rooms());
+}
+
+uint32_t LeaseBook::first_needed(std::size_t room, uint32_t tokens) const {
+  return static_cast<uint32_t>(
+      first_block_held(tokens, rules_.rooms[room].window, index_.block_tokens()));
+}
+
+uint32_t LeaseBook::first_leased(std::size_t room, uint32_t tokens) const {
+  const uint32_t needed = first_needed(room, tokens);
+  return needed > 0 ? needed - 1 : 0;
+}
+
+uint32_t LeaseBook::nodes_leased(uint32_t room, uint32_t tokens) const {
+  return static_cast<uint32_t>(ceil_div(tokens, index_.block_tokens())) -
+         first_leased(room, tokens);
 }
 
 void LeaseBook::set_time(TimeNs now) {
@@ -39,21 +64,31 @@ void LeaseBook::refresh(EntryId id, LeaseClass lease, TimeNs start) {
   expiry_.set_key(id.value, expiry_key(entry.expires));
 }
 
-bool LeaseBook::fits(NodeId root, uint32_t nodes, uint32_t already_promised) const {
-  const RootShare& share = roots_[root.value];
-  const uint64_t all = uint64_t{leased_nodes_} + promised_nodes_ - already_promised + nodes;
-  const uint64_t mine = uint64_t{share.leased} + share.promised - already_promised + nodes;
-  return all <= rules_.nodes_max && mine <= rules_.nodes_max_namespace;
+bool LeaseBook::fits(NodeId root, std::span<const uint32_t> nodes, const Promise* promised) const {
+  for (std::size_t room = 0; room < rooms(); ++room) {
+    if (nodes[room] == 0) continue;
+    const uint32_t counted = promised ? promised->nodes[room] : 0;
+    const Share& mine = shares_[root.value * rooms() + room];
+    const Share& all = total_[room];
+    if (uint64_t{all.leased} + all.promised - counted + nodes[room] > rules_.rooms[room].nodes_max)
+      return false;
+    if (uint64_t{mine.leased} + mine.promised - counted + nodes[room] >
+        rules_.rooms[room].nodes_max_namespace)
+      return false;
+  }
+  return true;
 }
 
-bool LeaseBook::promise(PromiseKey key, NodeId root, uint32_t nodes) {
+bool LeaseBook::promise(PromiseKey key, NodeId root, std::span<const uint32_t> nodes) {
   make_room_for_slots();
   auto found = promises_.find(key);
   if (found == promises_.end()) {
-    if (!fits(root, nodes, 0)) return false;
-    found = promises_.emplace(key, Promise{root, 0, nodes}).first;
-    promised_nodes_ += nodes;
-    roots_[root.value].promised += nodes;
+    if (!fits(root, nodes, nullptr)) return false;
+    found = promises_.emplace(key, Promise{root, 0, {nodes.begin(), nodes.end()}}).first;
+    for (std::size_t room = 0; room < rooms(); ++room) {
+      total_[room].promised += nodes[room];
+      share(root, room).promised += nodes[room];
+    }
   }
   ++found->second.holders;
   return true;
@@ -64,8 +99,10 @@ void LeaseBook::withdraw(PromiseKey key) {
   PW_CHECK(found != promises_.end());
   Promise& promise = found->second;
   if (--promise.holders > 0) return;
-  promised_nodes_ -= promise.nodes;
-  roots_[promise.root.value].promised -= promise.nodes;
+  for (std::size_t room = 0; room < rooms(); ++room) {
+    total_[room].promised -= promise.nodes[room];
+    share(promise.root, room).promised -= promise.nodes[room];
+  }
   promises_.erase(found);
 }
 
@@ -79,18 +116,26 @@ bool LeaseBook::write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseCla
     refresh(equal, lease, start);
     return true;
   }
-  uint32_t needed = 0;
-  for (NodeId at = node; !index_.is_root(at) && !leased(at); at = index_.parent(at)) ++needed;
+  const uint32_t end =
+      (index_.depth(node) - (tail_tokens > 0 ? 1 : 0)) * index_.block_tokens() + tail_tokens;
+  std::fill(needed_.begin(), needed_.end(), 0);
+  for (NodeId at = node; !index_.is_root(at); at = index_.parent(at)) {
+    for (std::size_t room = 0; room < rooms(); ++room) {
+      if (index_.depth(at) > first_leased(room, end)) needed_[room] += !leased(at, room);
+    }
+  }
   Promise* promise = key ? &promises_.at(*key) : nullptr;
-  if (needed > 0 && !fits(index_.root(node), needed, promise ? promise->nodes : 0)) {
+  if (!fits(index_.root(node), needed_, promise)) {
     ++broken_;
     return false;
   }
   if (promise) {
-    const uint32_t used = std::min(needed, promise->nodes);
-    promise->nodes -= used;
-    promised_nodes_ -= used;
-    roots_[promise->root.value].promised -= used;
+    for (std::size_t room = 0; room < rooms(); ++room) {
+      const uint32_t used = std::min(needed_[room], promise->nodes[room]);
+      promise->nodes[room] -= used;
+      total_[room].promised -= used;
+      share(promise->root, room).promised -= used;
+    }
   }
   if (unused_.empty()) {
     unused_.emplace_back(static_cast<uint32_t>(entries_.size()));
@@ -101,40 +146,70 @@ bool LeaseBook::write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseCla
   unused_.pop_back();
   Entry& entry = entries_[id.value];
   const TimeNs expires = start + lifetime_ns(lease);
-  entry = {parent, node, tail_tokens, lease, expires, EntryId(), nodes_[parent.value].first};
+  entry = {parent, node, tail_tokens, lease, expires, EntryId(), nodes_[parent.value]};
   if (entry.next.valid()) entries_[entry.next.value].previous = id;
-  nodes_[parent.value].first = id;
+  nodes_[parent.value] = id;
   expiry_.push(id.value, expiry_key(expires));
-  for (NodeId at = node; !index_.is_root(at); at = index_.parent(at)) add_lease(at);
+  add_leases(node, end);
   return true;
 }
 
-void LeaseBook::add_lease(NodeId node) {
-  if (nodes_[node.value].count++ > 0) return;
-  ++leased_nodes_;
-  ++roots_[index_.root(node).value].leased;
-  listener_.on_leased(node, true);
+void LeaseBook::add_leases(NodeId node, uint32_t tokens) {
+  for (NodeId at = node; !index_.is_root(at); at = index_.parent(at)) add_lease(at, 0);
+  for (std::size_t room = 1; room < rooms(); ++room) {
+    const uint32_t first = first_leased(room, tokens);
+    for (NodeId at = node; index_.depth(at) > first; at = index_.parent(at)) add_lease(at, room);
+  }
 }
 
-void LeaseBook::drop_lease(NodeId node) {
-  PW_CHECK(leased(node));
-  if (--nodes_[node.value].count > 0) return;
-  --leased_nodes_;
-  --roots_[index_.root(node).value].leased;
-  listener_.on_leased(node, false);
+void LeaseBook::drop_leases(NodeId node, uint32_t tokens) {
+  for (NodeId at = node; !index_.is_root(at); at = index_.parent(at)) drop_lease(at, 0);
+  for (std::size_t room = 1; room < rooms(); ++room) {
+    const uint32_t first = first_leased(room, tokens);
+    for (NodeId at = node; index_.depth(at) > first; at = index_.parent(at)) drop_lease(at, room);
+  }
+}
+
+void LeaseBook::add_lease(NodeId node, std::size_t room) {
+  if (counts_[node.value * rooms() + room]++ > 0) return;
+  ++total_[room].leased;
+  ++share(index_.root(node), room).leased;
+  listener_.on_leased(node, static_cast<uint32_t>(room), true);
+}
+
+void LeaseBook::drop_lease(NodeId node, std::size_t room) {
+  PW_CHECK(leased(node, static_cast<uint32_t>(room)));
+  if (--counts_[node.value * rooms() + room] > 0) return;
+  --total_[room].leased;
+  --share(index_.root(node), room).leased;
+  listener_.on_leased(node, static_cast<uint32_t>(room), false);
 }
 
 void LeaseBook::drop(EntryId id) {
   const Entry entry = entries_[id.value];
-  for (NodeId at = entry.node; !index_.is_root(at); at = index_.parent(at)) drop_lease(at);
+  drop_leases(entry.node, tokens(entry));
   if (entry.previous.valid()) {
     entries_[entry.previous.value].next = entry.next;
   } else {
-    nodes_[entry.parent.value].first = entry.next;
+    nodes_[entry.parent.value] = entry.next;
   }
   if (entry.next.valid()) entries_[entry.next.value].previous = entry.previous;
   expiry_.erase(id.value);
   unused_.push_back(id);
+}
+
+void LeaseBook::on_block_lost(uint32_t room, NodeId node) {
+  if (!leased(node, room)) return;
+  for (uint32_t id = 0; id < entries_.size(); ++id) {
+    if (!expiry_.contains(id)) continue;
+    const Entry& entry = entries_[id];
+    if (index_.depth(node) <= first_needed(room, tokens(entry))) continue;
+    NodeId at = entry.node;
+    while (index_.depth(at) > index_.depth(node)) at = index_.parent(at);
+    if (at != node) continue;
+    drop(EntryId(id));
+    ++broken_;
+  }
 }
 
 void LeaseBook::on_remove(NodeId node, RemoveReason reason) {
@@ -154,13 +229,16 @@ void LeaseBook::on_remove(NodeId node, RemoveReason reason) {
     const std::span<const TokenId> tail = index_.tokens(node).first(entry.tail_tokens);
     NodeId heir;
     for (NodeId sibling : {beside.before, beside.after}) {
-      if (sibling.valid() && common_tokens(index_.tokens(sibling), tail) == tail.size())
+      if (sibling.valid() && common_tokens(index_.tokens(sibling), tail) == tail.size() &&
+          listener_.complete(sibling))
         heir = sibling;
     }
     if (heir.valid() && reason != RemoveReason::kCleared) {
-      drop_lease(node);
+      for (std::size_t room = 0; room < rooms(); ++room) {
+        drop_lease(node, room);
+        add_lease(heir, room);
+      }
       entry.node = heir;
-      add_lease(heir);
     } else {
       lose(id);
     }
@@ -169,12 +247,12 @@ void LeaseBook::on_remove(NodeId node, RemoveReason reason) {
 }
 
 void LeaseBook::check_invariants() const {
-  std::vector<uint32_t> counts(nodes_.size(), 0);
-  std::vector<RootShare> shares(roots_.size());
-  uint32_t listed = 0, promised = 0, leased_count = 0;
+  std::vector<uint32_t> counts(counts_.size(), 0);
+  std::vector<Share> shares(shares_.size()), total(rooms());
+  uint32_t listed = 0;
   for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
     EntryId previous;
-    for (EntryId id = nodes_[slot].first; id.valid(); id = entries_[id.value].next) {
+    for (EntryId id = nodes_[slot]; id.valid(); id = entries_[id.value].next) {
       const Entry& entry = entries_[id.value];
       PW_CHECK(entry.parent == NodeId(slot) && entry.previous == previous &&
                expiry_.contains(id.value));
@@ -182,29 +260,52 @@ void LeaseBook::check_invariants() const {
       PW_CHECK(index_.used(entry.node) && entry.tail_tokens <= index_.tokens(entry.node).size());
       PW_CHECK(entry.tail_tokens == 0 ? entry.node == entry.parent
                                       : index_.parent(entry.node) == entry.parent);
-      for (NodeId at = entry.node; !index_.is_root(at); at = index_.parent(at)) ++counts[at.value];
+      for (std::size_t room = 0; room < rooms(); ++room) {
+        const uint32_t first = first_leased(room, tokens(entry));
+        for (NodeId at = entry.node; index_.depth(at) > first; at = index_.parent(at))
+          ++counts[at.value * rooms() + room];
+      }
       previous = id;
       ++listed;
     }
   }
   PW_CHECK(listed == expiry_.size());
   for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
-    PW_CHECK(nodes_[slot].count == counts[slot]);
-    if (counts[slot] == 0) continue;
-    ++leased_count;
-    ++shares[index_.root(NodeId(slot)).value].leased;
+    for (std::size_t room = 0; room < rooms(); ++room) {
+      PW_CHECK(counts_[slot * rooms() + room] == counts[slot * rooms() + room]);
+      if (counts[slot * rooms() + room] == 0) continue;
+      ++total[room].leased;
+      ++shares[index_.root(NodeId(slot)).value * rooms() + room].leased;
+    }
   }
   for (const auto& [key, promise] : promises_) {
     PW_CHECK(promise.holders > 0);
-    promised += promise.nodes;
-    shares[promise.root.value].promised += promise.nodes;
+    for (std::size_t room = 0; room < rooms(); ++room) {
+      total[room].promised += promise.nodes[room];
+      shares[promise.root.value * rooms() + room].promised += promise.nodes[room];
+    }
   }
-  PW_CHECK(leased_count == leased_nodes_ && promised == promised_nodes_);
-  PW_CHECK(leased_nodes_ + promised_nodes_ <= rules_.nodes_max);
-  for (uint32_t slot = 0; slot < roots_.size(); ++slot) {
-    PW_CHECK(shares[slot].leased == roots_[slot].leased &&
-             shares[slot].promised == roots_[slot].promised);
-    PW_CHECK(shares[slot].leased + shares[slot].promised <= rules_.nodes_max_namespace);
+  for (std::size_t room = 0; room < rooms(); ++room) {
+    PW_CHECK(total[room].leased == total_[room].leased &&
+             total[room].promised == total_[room].promised);
+    PW_CHECK(uint64_t{total[room].leased} + total[room].promised <= rules_.rooms[room].nodes_max);
+  }
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    PW_CHECK(shares[i].leased == shares_[i].leased && shares[i].promised == shares_[i].promised);
+    PW_CHECK(uint64_t{shares[i].leased} + shares[i].promised <=
+             rules_.rooms[i % rooms()].nodes_max_namespace);
+  }
+}
+
+void LeaseBook::check_needed(const std::function<bool(NodeId, uint32_t room)>& present) const {
+  for (uint32_t id = 0; id < entries_.size(); ++id) {
+    if (!expiry_.contains(id)) continue;
+    const Entry& entry = entries_[id];
+    for (std::size_t room = 0; room < rooms(); ++room) {
+      const uint32_t first = first_needed(room, tokens(entry));
+      for (NodeId at = entry.node; index_.depth(at) > first; at = index_.parent(at))
+        PW_CHECK(present(at, static_cast<uint32_t>(room)));
+    }
   }
 }
 

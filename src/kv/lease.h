@@ -14,14 +14,23 @@
 // broken, which is counted: the next use of that prefix is a creation. Leased nodes are closed
 // towards the root: a node's predecessors are leased whenever it is.
 //
-// All leased nodes and all promised ones together stay within a limit. A promise is made at
-// admission, when a request's creation is reported, and kept when its prefill has covered the
-// marker. Equal prefixes that are promised at the same time count once.
+// A sliding group needs only the blocks of the last `window` positions before an entry's end, and
+// so only they are leased there: they, and one block more, so that the whole last block before the
+// end can be returned to. Losing one of the needed blocks breaks the entry.
+//
+//   full group      │ L │ L │ L │ L │ L │ L ┆           entry ends here ┆
+//   sliding group   │   │   │ l │ L │ L │ L ┆           L: needed and leased, l: leased
+//
+// All leased nodes and all promised ones together stay within a limit, in every room: one room for
+// the full groups, whose blocks are leased together, and one for every sliding group. A promise is
+// made at admission, when a request's creation is reported, and kept when its prefill has covered
+// the marker. Equal prefixes that are promised at the same time count once.
 //
 // Thread: engine thread only. Time is told (set_time).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -48,19 +57,26 @@ enum class RemoveReason : uint8_t {
   kCleared,   // on purpose: entries are dropped and not counted
 };
 
-struct LeaseRules {
-  TimeNs lifetime_5m_ns = 0, lifetime_1h_ns = 0;
+struct LeaseRoom {
+  uint32_t window = 0;               // 0: all nodes up to an entry's end
   uint32_t nodes_max = 0;            // leased and promised, in all
   uint32_t nodes_max_namespace = 0;  // of one root
 };
 
+struct LeaseRules {
+  TimeNs lifetime_5m_ns = 0, lifetime_1h_ns = 0;
+  std::vector<LeaseRoom> rooms;  // the first has no window, the others have
+};
+
 class LeaseBook {
  public:
-  /// Hears which nodes gain their first and lose their last lease.
   class Listener {
    public:
     virtual ~Listener() = default;
-    virtual void on_leased(NodeId node, bool leased) = 0;
+    /// The node gained its first or lost its last lease in this room.
+    virtual void on_leased(NodeId node, uint32_t room, bool leased) = 0;
+    /// Whether the node has a block in every group.
+    virtual bool complete(NodeId node) const = 0;
   };
 
   LeaseBook(const PrefixIndex& index, Listener& listener, const LeaseRules& rules);
@@ -79,9 +95,9 @@ class LeaseBook {
     return lease == LeaseClass::k1h ? rules_.lifetime_1h_ns : rules_.lifetime_5m_ns;
   }
 
-  /// Room for `nodes` more leased nodes below `root`; false when the limits do not allow it.
-  /// Promises under one key share the room of the first.
-  bool promise(PromiseKey key, NodeId root, uint32_t nodes);
+  /// Room for `nodes[r]` more leased nodes below `root` in every room r; false when the limits do
+  /// not allow it. Promises under one key share the room of the first.
+  bool promise(PromiseKey key, NodeId root, std::span<const uint32_t> nodes);
   void withdraw(PromiseKey key);
   /// Makes the prefix readable that ends `tail_tokens` behind `parent`, inside `node` (the parent
   /// itself when tail_tokens is 0), using the room promised under `key`. An equal entry is
@@ -90,16 +106,33 @@ class LeaseBook {
   bool write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseClass lease, TimeNs start,
              std::optional<PromiseKey> key);
 
+  /// A prefix was to become readable whose blocks are not there any more: counted as broken.
+  void lose() { ++broken_; }
+
+  /// Call before a node loses its block of the sliding group that `room` stands for: breaks the
+  /// entries that need it. Cost: O(entries).
+  void on_block_lost(uint32_t room, NodeId node);
   /// Call before the index removes a node (without children).
   void on_remove(NodeId node, RemoveReason reason);
 
   bool leased(NodeId node) const { return lease_count(node) > 0; }
-  uint32_t leased_nodes() const { return leased_nodes_; }
-  uint32_t promised_nodes() const { return promised_nodes_; }
+  bool leased(NodeId node, uint32_t room) const {
+    return node.value < nodes_.size() && counts_[node.value * rooms() + room] > 0;
+  }
+  /// Nodes that an entry of `tokens` leases at most in a sliding group's room.
+  uint32_t nodes_leased(uint32_t room, uint32_t tokens) const;
   uint32_t entries() const { return expiry_.size(); }
   uint64_t broken() const { return broken_; }
 
+  /// When the first entry expires.
+  std::optional<TimeNs> next_expiry() const {
+    if (expiry_.empty()) return std::nullopt;
+    return entries_[expiry_.top()].expires;
+  }
+
   void check_invariants() const;
+  /// Proves that every block an entry needs is there.
+  void check_needed(const std::function<bool(NodeId node, uint32_t room)>& present) const;
 
  private:
   struct Entry {
@@ -112,26 +145,32 @@ class LeaseBook {
   struct Promise {
     NodeId root;
     uint32_t holders = 0;
-    uint32_t nodes = 0;
+    std::vector<uint32_t> nodes;  // by room
   };
-  struct NodeLeases {
-    uint32_t count = 0;  // entries that cover the node
-    EntryId first;       // entries whose parent it is
-  };
-  struct RootShare {
+  struct Share {
     uint32_t leased = 0, promised = 0;
   };
 
+  std::size_t rooms() const { return rules_.rooms.size(); }
   uint32_t lease_count(NodeId node) const {
-    return node.value < nodes_.size() ? nodes_[node.value].count : 0;
+    return node.value < nodes_.size() ? counts_[node.value * rooms()] : 0;
   }
   EntryId first(NodeId parent) const {
-    return parent.value < nodes_.size() ? nodes_[parent.value].first : EntryId();
+    return parent.value < nodes_.size() ? nodes_[parent.value] : EntryId();
   }
+  Share& share(NodeId root, std::size_t room) { return shares_[root.value * rooms() + room]; }
+  uint32_t tokens(const Entry& entry) const {
+    return index_.depth(entry.parent) * index_.block_tokens() + entry.tail_tokens;
+  }
+  /// The first block that an entry of `tokens` needs, or leases, in this room.
+  uint32_t first_needed(std::size_t room, uint32_t tokens) const;
+  uint32_t first_leased(std::size_t room, uint32_t tokens) const;
   void make_room_for_slots();
-  bool fits(NodeId root, uint32_t nodes, uint32_t already_promised) const;
-  void add_lease(NodeId node);
-  void drop_lease(NodeId node);
+  bool fits(NodeId root, std::span<const uint32_t> nodes, const Promise* promised) const;
+  void add_leases(NodeId node, uint32_t tokens);
+  void drop_leases(NodeId node, uint32_t tokens);
+  void add_lease(NodeId node, std::size_t room);
+  void drop_lease(NodeId node, std::size_t room);
   void drop(EntryId entry);
   static uint64_t expiry_key(TimeNs expires) {
     return static_cast<uint64_t>(expires) ^ (uint64_t{1} << 63);
@@ -144,10 +183,12 @@ class LeaseBook {
   std::vector<Entry> entries_;  // by id
   std::vector<EntryId> unused_;
   IdHeap expiry_;                           // exactly the entries, earliest expiry first
-  std::vector<NodeLeases> nodes_;           // by node id
-  std::vector<RootShare> roots_;            // by root's node id
+  std::vector<EntryId> nodes_;              // by node id: the first entry whose parent it is
+  std::vector<uint32_t> counts_;            // [node, room]: entries that lease it
+  std::vector<Share> shares_;               // [root's node id, room]
+  std::vector<Share> total_;                // by room
   std::map<PromiseKey, Promise> promises_;  // ordered: no dependence on hash order
-  uint32_t leased_nodes_ = 0, promised_nodes_ = 0;
+  std::vector<uint32_t> needed_;            // scratch, by room
   uint64_t broken_ = 0;
 };
 

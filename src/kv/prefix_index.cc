@@ -16,12 +16,12 @@ uint32_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<uint32_t>(end - a.begin());
 }
 
-PrefixIndex::PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks)
+PrefixIndex::PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks, uint32_t nodes)
     : block_tokens_(block_tokens), groups_(static_cast<uint32_t>(blocks.size())) {
   PW_CHECK(block_tokens_ > 0 && groups_ > 0);
   for (uint32_t capacity : blocks) owner_.emplace_back(capacity, NodeId());
   // All nodes and a few roots; thousands of namespaces grow the slabs.
-  const uint32_t slots = *std::min_element(blocks.begin(), blocks.end()) + 16;
+  const uint32_t slots = nodes + 16;
   nodes_.resize(slots);
   tokens_.resize(std::size_t{slots} * block_tokens_);
   blocks_.resize(std::size_t{slots} * groups_);
@@ -88,6 +88,26 @@ PrefixIndex::Match PrefixIndex::longest_child(NodeId parent, std::span<const Tok
   return best;
 }
 
+PrefixIndex::Match PrefixIndex::longest_child_with(NodeId parent, std::span<const TokenId> query,
+                                                   uint32_t group) const {
+  const Node& node = nodes_[parent.value];
+  query = query.first(std::min<std::size_t>(query.size(), block_tokens_));
+  const std::size_t at = place(node, query);
+  Match best;
+  // Away from the place where the query would stand, ever fewer tokens are shared.
+  const auto look = [&](std::size_t i) {
+    const NodeId child = node.children[i];
+    const uint32_t shared = common_tokens(tokens(child), query);
+    if (shared <= best.tokens) return false;
+    if (!block(child, group).valid()) return true;
+    best = {child, shared};
+    return false;
+  };
+  for (std::size_t i = at; i > 0 && look(i - 1);) --i;
+  for (std::size_t i = at; i < node.children.size() && look(i);) ++i;
+  return best;
+}
+
 PrefixIndex::Match PrefixIndex::walk(NodeId root, std::span<const TokenId> query,
                                      std::vector<NodeId>& path) const {
   NodeId at = root;
@@ -100,18 +120,13 @@ PrefixIndex::Match PrefixIndex::walk(NodeId root, std::span<const TokenId> query
   }
 }
 
-void PrefixIndex::set_blocks(NodeId id, std::span<const BlockId> blocks) {
-  PW_CHECK(blocks.size() == groups_);
-  for (uint32_t g = 0; g < groups_; ++g) {
-    PW_CHECK(!owner(g, blocks[g]).valid());
-    owner_[g][blocks[g].value] = id;
-    blocks_[std::size_t{id.value} * groups_ + g] = blocks[g];
-  }
-}
-
-void PrefixIndex::replace_blocks(NodeId id, std::span<const BlockId> blocks) {
-  for (uint32_t g = 0; g < groups_; ++g) owner_[g][block(id, g).value] = NodeId();
-  set_blocks(id, blocks);
+void PrefixIndex::set_block(NodeId id, uint32_t group, BlockId block) {
+  BlockId& entry = blocks_[std::size_t{id.value} * groups_ + group];
+  if (entry.valid()) owner_[group][entry.value] = NodeId();
+  entry = block;
+  if (!block.valid()) return;
+  PW_CHECK(!owner(group, block).valid());
+  owner_[group][block.value] = id;
 }
 
 NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens,
@@ -127,7 +142,8 @@ NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens,
   node.fill = static_cast<uint32_t>(new_tokens.size());
   std::copy(new_tokens.begin(), new_tokens.end(),
             tokens_.begin() + std::size_t{id.value} * block_tokens_);
-  set_blocks(id, blocks);
+  PW_CHECK(blocks.size() == groups_);
+  for (uint32_t g = 0; g < groups_; ++g) set_block(id, g, blocks[g]);
   above.children.insert(
       above.children.begin() + static_cast<std::ptrdiff_t>(place(above, new_tokens)), id);
   ++size_;
@@ -145,6 +161,12 @@ void PrefixIndex::extend(NodeId id, std::span<const TokenId> longer) {
   node.fill = static_cast<uint32_t>(longer.size());
 }
 
+void PrefixIndex::truncate(NodeId id, uint32_t tokens) {
+  Node& node = nodes_[id.value];
+  PW_CHECK(!is_root(id) && node.children.empty() && tokens > 0 && tokens <= node.fill);
+  node.fill = tokens;
+}
+
 void PrefixIndex::remove(NodeId id) {
   PW_CHECK(!is_root(id));
   std::vector<NodeId>& siblings = nodes_[parent(id).value].children;
@@ -152,7 +174,7 @@ void PrefixIndex::remove(NodeId id) {
   std::size_t at = place(nodes_[parent(id).value], tokens(id));
   while (siblings[at] != id) ++at;
   siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(at));
-  for (uint32_t g = 0; g < groups_; ++g) owner_[g][block(id, g).value] = NodeId();
+  for (uint32_t g = 0; g < groups_; ++g) set_block(id, g, BlockId());
   deallocate(id);
   --size_;
 }
@@ -168,7 +190,7 @@ PrefixIndex::Neighbours PrefixIndex::neighbours(NodeId id) const {
 }
 
 void PrefixIndex::check_invariants() const {
-  uint32_t count = 0, owned = 0;
+  uint32_t count = 0, named = 0, owned = 0;
   for (uint32_t slot = 0; slot < slots(); ++slot) {
     const NodeId id(slot);
     const Node& node = nodes_[slot];
@@ -187,13 +209,17 @@ void PrefixIndex::check_invariants() const {
     if (is_root(id)) continue;
     ++count;
     PW_CHECK(node.fill >= 1 && node.fill <= block_tokens_);
-    for (uint32_t g = 0; g < groups_; ++g) PW_CHECK(owner(g, block(id, g)) == id);
+    for (uint32_t g = 0; g < groups_; ++g) {
+      if (!block(id, g).valid()) continue;
+      PW_CHECK(owner(g, block(id, g)) == id);
+      ++named;
+    }
   }
   PW_CHECK(count == size_);
   for (const std::vector<NodeId>& owners : owner_) {
     for (NodeId node : owners) owned += node.valid();
   }
-  PW_CHECK(owned == size_ * groups_);
+  PW_CHECK(owned == named);
 }
 
 }  // namespace pagewise::kv

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which prefixes are in memory: a tree of blocks, compared by their tokens.
 //
-// A node stands for up to `block_tokens` tokens that follow its parent's, and names the blocks (one
-// a group) that hold their K and V. The path from a root (one a namespace) to a node is the whole
-// prefix, so a hit is exact by construction: tokens are compared, digests are not, and there is
-// nothing that could collide.
+// A node stands for up to `block_tokens` tokens that follow its parent's, and names the blocks (at
+// most one a group) that hold their K and V. Which groups may lack theirs is the owner's business
+// (behind a sliding window blocks go while the node stays). The path from a root (one a namespace)
+// to a node is the whole prefix, so a hit is exact by construction: tokens are compared, digests
+// are not, and there is nothing that could collide.
 //
 //   root "acme"                                      block_tokens = 4
 //    ├─ [1 2 3 4] block 0
@@ -36,8 +37,8 @@ using NodeId = StrongId<struct NodeTag, uint32_t>;
 
 class PrefixIndex {
  public:
-  /// `blocks[g]`: capacity of group g. At most the smallest of them nodes besides roots.
-  PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks);
+  /// `blocks[g]`: capacity of group g. Has room for `nodes` nodes besides roots, and grows beyond.
+  PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks, uint32_t nodes);
 
   NodeId add_root();
   /// Requires: a root without children.
@@ -51,6 +52,10 @@ class PrefixIndex {
   };
   Match longest_child(NodeId parent, std::span<const TokenId> tokens) const;
 
+  /// The same among the children that have a block of `group`. Cost: O(log children), and one more
+  /// for every child without such a block that shares more.
+  Match longest_child_with(NodeId parent, std::span<const TokenId> tokens, uint32_t group) const;
+
   /// Appends the full nodes that match `tokens` from `root` on to `path` and returns how far inside
   /// the next block the best child goes on (possibly the null node).
   Match walk(NodeId root, std::span<const TokenId> tokens, std::vector<NodeId>& path) const;
@@ -60,9 +65,12 @@ class PrefixIndex {
   NodeId insert(NodeId parent, std::span<const TokenId> tokens, std::span<const BlockId> blocks);
   /// The node's blocks now hold `tokens`. Requires: the node's tokens are a prefix of them.
   void extend(NodeId node, std::span<const TokenId> tokens);
-  /// Other blocks hold the same tokens: they are the node's from now on. Requires: they belong to
-  /// no node.
-  void replace_blocks(NodeId node, std::span<const BlockId> blocks);
+  /// The node stands for only the first `tokens` of its tokens. Requires: no children, no sibling
+  /// that shares them.
+  void truncate(NodeId node, uint32_t tokens);
+  /// Another block holds the same tokens, or none does (the null block). Requires: it belongs to no
+  /// node.
+  void set_block(NodeId node, uint32_t group, BlockId block);
   /// Requires: not a root, no children.
   void remove(NodeId node);
 
@@ -77,6 +85,7 @@ class PrefixIndex {
   }
   bool is_full(NodeId node) const { return nodes_[node.value].fill == block_tokens_; }
   std::span<const NodeId> children(NodeId node) const { return nodes_[node.value].children; }
+  /// The null block where the group has none.
   BlockId block(NodeId node, uint32_t group) const {
     return blocks_[std::size_t{node.value} * groups_ + group];
   }
@@ -106,7 +115,6 @@ class PrefixIndex {
   };
 
   NodeId allocate();
-  void set_blocks(NodeId node, std::span<const BlockId> blocks);
   void deallocate(NodeId node);
   /// Where `tokens` would be inserted among the parent's children.
   std::size_t place(const Node& parent, std::span<const TokenId> tokens) const;

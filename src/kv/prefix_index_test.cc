@@ -28,7 +28,7 @@ class PrefixIndexTest : public testing::Test {
   }
 
   const uint32_t blocks_[1] = {64};
-  PrefixIndex index_{4, blocks_};
+  PrefixIndex index_{4, blocks_, 64};
   uint32_t next_block_ = 0;
 };
 
@@ -102,7 +102,7 @@ TEST(PrefixIndexProperty, FindsTheSameLongestMatchAsLookingAtEveryChild) {
   const uint32_t blocks[1] = {200};
   for (int round = 0; round < 300; ++round) {
     const auto size = static_cast<uint32_t>(1 + prng.below(6));
-    PrefixIndex index(size, blocks);
+    PrefixIndex index(size, blocks, 200);
     const NodeId root = index.add_root();
     std::vector<Tokens> model;
     const auto draw = [&] {
