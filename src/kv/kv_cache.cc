@@ -395,7 +395,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       if (best.child.valid() && !index.block(best.child, g).valid())
         match = index.longest_child_with(parent, wanted, g);
       found.partial = std::min(found.partial, match.tokens);
-      sources[g] = match.child;
+      sources[g] = match.child.valid() ? index.block(match.child, g) : BlockId();
     }
   }
 
@@ -409,7 +409,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       for (uint32_t i = first; i < found.full; ++i) {
         pinned += pools[g].is_cached(index.block(path[i], g));
       }
-      if (found.partial > 0) pinned += pools[g].is_cached(index.block(sources[g], g));
+      if (found.partial > 0) pinned += pools[g].is_cached(sources[g]);
       const uint32_t available = pools[g].available() - pinned;
       const uint32_t shared = found.full - first;
       if (!is_sliding(g)) {
@@ -481,17 +481,16 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
     // The sources are held only while blocks are taken, so that they are not among them.
     for (uint32_t g = 0; g < groups() && found.partial > 0; ++g) {
-      pools[g].hold(index.block(sources[g], g));
-      pools[g].mark_reused(index.block(sources[g], g));
+      pools[g].hold(sources[g]);
+      pools[g].mark_reused(sources[g]);
     }
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint32_t end = blocks_for(is_sliding(g) ? hit : covered);
       while (opened.tables.size(g) < end) opened.tables.push(g, take(g, orders));
     }
     for (uint32_t g = 0; g < groups() && found.partial > 0; ++g) {
-      const BlockId from = index.block(sources[g], g);
-      orders.copies.push_back({g, from, opened.tables.at(g, found.full), found.partial});
-      pools[g].release(from);
+      orders.copies.push_back({g, sources[g], opened.tables.at(g, found.full), found.partial});
+      pools[g].release(sources[g]);
     }
     return admitted;
   }
@@ -1023,8 +1022,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
   uint32_t sequences_open = 0;
   CacheCounters counters;
   // Scratch, so that a steady step allocates nothing.
-  mutable std::vector<NodeId> path;     // full nodes that the last plan found
-  mutable std::vector<NodeId> sources;  // by group: what it copies from
+  mutable std::vector<NodeId> path;      // full nodes that the last plan found
+  mutable std::vector<BlockId> sources;  // by group: what it copies from
   std::vector<uint32_t> promised_scratch;
   std::vector<MarkedPrefix> marked_scratch;
   std::vector<BlockId> node_blocks;

@@ -5,7 +5,9 @@
 // The model keeps the bytes. Each position of each block holds a fingerprint of the whole prefix
 // that it stands for (namespace and every token up to it), written by the test as an executor
 // would: steps write, orders copy and zero. Whatever the cache hands out is checked against the
-// prefix that it claims to be.
+// prefix that it claims to be. From the same fingerprints the model derives how far a hit must go:
+// to the longest position for which every full group has all blocks, and every sliding group those
+// of its window.
 //
 // A failing seed is printed; PAGEWISE_SEED=n runs it alone.
 #include <gtest/gtest.h>
@@ -19,9 +21,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/prng.h"
+#include "kv/geometry.h"
 #include "kv/kv_cache.h"
 
 namespace pagewise::kv {
@@ -32,6 +36,7 @@ using Tokens = std::vector<TokenId>;
 uint64_t current_seed = 0;
 void print_seed(int) {
   std::fprintf(stderr, "stopped by a check: replay with PAGEWISE_SEED=%lu\n", current_seed);
+  std::_Exit(1);
 }
 
 uint64_t fingerprint(uint64_t previous, TokenId token) {
@@ -57,8 +62,34 @@ class Life {
     constexpr uint32_t kSizes[] = {1, 2, 2, 16, 16, 32, 256};
     config_.block_tokens = kSizes[prng_.below(std::size(kSizes))];
     const uint32_t blocks = 8 + static_cast<uint32_t>(prng_.below(chance(80) ? 40 : 505));
-    config_.groups.push_back({blocks, 0});
-    if (chance(30)) config_.groups.push_back({8 + static_cast<uint32_t>(prng_.below(blocks)), 0});
+    const auto another = [&] { return 8 + static_cast<uint32_t>(prng_.below(blocks)); };
+    const auto window = [&] {
+      const uint64_t most = chance(70) ? 3 * config_.block_tokens + 2 : 600;
+      return 1 + static_cast<uint32_t>(prng_.below(most));
+    };
+    switch (prng_.below(8)) {
+      case 0:  // no group sees everything
+        config_.groups.push_back({blocks, window()});
+        if (chance(50)) config_.groups.push_back({another(), window()});
+        break;
+      case 1:
+      case 2:
+      case 3:
+        config_.groups.push_back({blocks, 0});
+        config_.groups.push_back({another(), window()});
+        if (chance(20)) config_.groups.push_back({another(), window()});
+        if (chance(20)) config_.groups.push_back({another(), 0});
+        if (chance(30)) std::swap(config_.groups[0], config_.groups[1]);
+        break;
+      case 4:
+      case 5:
+        config_.groups.push_back({blocks, 0});
+        config_.groups.push_back({another(), 0});
+        break;
+      default:
+        config_.groups.push_back({blocks, 0});
+    }
+    for (const CacheGroup& group : config_.groups) sliding_ |= group.window != 0;
     config_.shuffle_blocks = chance(30);
     config_.shuffle_seed = seed;
     config_.protected_share = std::vector<double>{0, 0.3, 0.8, 1}[prng_.below(4)];
@@ -82,7 +113,9 @@ class Life {
     cache_ = std::move(created).value();
     for (const CacheGroup& group : config_.groups) {
       memory_.emplace_back(std::size_t{group.blocks} * config_.block_tokens, 0);
+      idle_.emplace_back(group.blocks);
     }
+    cache_->set_time(now_);
   }
 
   /// Empty when all is well; else what went wrong.
@@ -106,6 +139,9 @@ class Life {
   }
 
   uint64_t hits = 0, evictions = 0, reads = 0, broken = 0, copies = 0, twins = 0;
+  uint64_t window_hits = 0;  // of tokens, behind blocks that a sliding group lacked
+  uint64_t shortened = 0;    // hits that ended before a full group's blocks did
+  uint64_t unreachable = 0, passed = 0, returned = 0;
 
  private:
   enum Event { kAdmit, kStep, kReserve, kFork, kRelease, kTime, kClear, kEvents };
@@ -123,6 +159,8 @@ class Life {
     Tokens tokens;  // prompt, then generated
     uint32_t computed = 0;
     uint32_t published = 0;  // of these, by its own publish
+    uint32_t covered = 0;    // positions asked for: a step is on its way while these are more
+    uint32_t promised = 0;   // positions that the admission asked for
     std::vector<Pending> pending;
   };
   struct Entry {
@@ -188,9 +226,124 @@ class Life {
     return static_cast<uint32_t>((tokens + config_.block_tokens - 1) / config_.block_tokens);
   }
 
+  uint32_t held_at_rest(uint32_t g, uint32_t tokens) const {
+    return static_cast<uint32_t>(
+        blocks_held(tokens, config_.groups[g].window, config_.block_tokens));
+  }
+  uint32_t first_held(uint32_t g, uint32_t tokens) const {
+    const uint32_t window = config_.groups[g].window;
+    return window == 0 || tokens < window ? 0 : (tokens - window) / config_.block_tokens;
+  }
+
+  std::string setting() const {
+    std::string text = "blocks of " + std::to_string(config_.block_tokens);
+    for (const CacheGroup& group : config_.groups) {
+      text += ", " + std::to_string(group.blocks) + " with window " + std::to_string(group.window);
+    }
+    return text;
+  }
+
+  // Straight from the rule: the fingerprints that findable blocks hold, by group.
+  uint32_t longest_hit(const std::string& space, const Tokens& tokens) const {
+    const uint32_t size = config_.block_tokens;
+    std::vector<std::unordered_set<uint64_t>> there(cache_->groups());
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      for (uint32_t id = 0; id < config_.groups[g].blocks; ++id) {
+        if (!cache_->findable(g, BlockId(id))) continue;
+        const auto first = memory_[g].begin() + std::size_t{id} * size;
+        there[g].insert(first, first + size);
+      }
+      there[g].erase(0);
+    }
+    std::vector<uint64_t> prints;
+    uint64_t print = first_fingerprint(space);
+    for (const TokenId token : tokens) prints.push_back(print = fingerprint(print, token));
+    for (uint32_t p = static_cast<uint32_t>(tokens.size()) - 1; p > 0; --p) {
+      bool all = true;
+      for (uint32_t g = 0; g < cache_->groups() && all; ++g) {
+        for (uint32_t i = first_held(g, p); i < blocks_for(p) && all; ++i)
+          all = there[g].contains(prints[std::min((i + 1) * size, p) - 1]);
+      }
+      if (all) return p;
+    }
+    return 0;
+  }
+
+  // The two bounds of a sliding group, and what is behind its window.
+  void check_windows() {
+    const uint32_t size = config_.block_tokens;
+    for (const Open& open : open_) {
+      for (uint32_t g = 0; g < cache_->groups(); ++g) {
+        const uint32_t window = config_.groups[g].window;
+        const std::span<const BlockId> table = cache_->table(open.id, g);
+        uint32_t first = 0;
+        while (first < table.size() && !table[first].valid()) ++first;
+        for (uint32_t i = first; i < table.size(); ++i) {
+          if (!table[i].valid()) fail("a hole in a table");
+        }
+        if (first != first_held(g, open.computed)) fail("another window than the position's");
+        if (table.size() < blocks_for(open.computed)) fail("a table too short");
+        if (window == 0) continue;
+        passed += first;
+        const auto positions = static_cast<uint32_t>((table.size() - first) * size);
+        if (open.computed - first * size > window + size)
+          fail("more than window + 1 block of positions at rest");
+        if (open.covered <= open.computed && table.size() - first > held_at_rest(g, open.computed))
+          fail("more blocks at rest than a window touches");
+        const uint32_t step = std::max(open.covered, open.computed) - open.computed;
+        if (positions > window + step + 2 * size)
+          fail("more than window + step + 2 blocks of positions during a step");
+      }
+    }
+  }
+
+  // Which blocks' memory could go back to the system, since when.
+  struct Idle {
+    bool free = true, handed_out = false;
+    TimeNs since = 0;
+  };
+  void follow_idle() {
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      std::vector<bool> used(config_.groups[g].blocks, false);
+      for (const Open& open : open_) {
+        for (const BlockId block : cache_->table(open.id, g)) {
+          if (block.valid()) used[block.value] = true;
+        }
+      }
+      for (uint32_t id = 0; id < config_.groups[g].blocks; ++id) {
+        Idle& idle = idle_[g][id];
+        const bool free = !used[id] && !cache_->findable(g, BlockId(id));
+        if (free && !idle.free) idle.since = now_;
+        idle.free = free;
+      }
+    }
+  }
+  void return_idle() {
+    const TimeNs until = now_ - 1 - static_cast<TimeNs>(prng_.below(100));
+    std::optional<TimeNs> oldest;
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      std::vector<BlockId> expected, named;
+      for (uint32_t id = 0; id < config_.groups[g].blocks; ++id) {
+        Idle& idle = idle_[g][id];
+        if (!idle.free || !idle.handed_out) continue;
+        if (!oldest || idle.since < *oldest) oldest = idle.since;
+        if (idle.since > until) continue;
+        expected.emplace_back(id);
+        idle.handed_out = false;
+      }
+      if (g == 0 && oldest && (!cache_->oldest_idle() || *cache_->oldest_idle() > *oldest))
+        fail("an idle block that nobody knows of");
+      cache_->take_idle(g, until, named);
+      returned += named.size();
+      std::sort(named.begin(), named.end());
+      if (named != expected) fail("other idle blocks than the model's");
+    }
+  }
+
   void perform(const Orders& orders) {
     const uint32_t size = config_.block_tokens;
     for (const FreshBlock& fresh : orders.fresh) {
+      idle_[fresh.group][fresh.block.value] = {false, true, now_};
       for (const Open& open : open_) {
         for (BlockId block : cache_->table(open.id, fresh.group)) {
           if (block == fresh.block && open.id != acting_)
@@ -214,6 +367,7 @@ class Life {
     for (uint32_t p = 0; p < open.computed; ++p) {
       expected = fingerprint(expected, open.tokens[p]);
       for (uint32_t g = 0; g < cache_->groups(); ++g) {
+        if (p / config_.block_tokens < first_held(g, open.computed)) continue;
         if (cell(open, g, p) != expected) return fail("a position holds another prefix's K and V");
       }
     }
@@ -259,6 +413,10 @@ class Life {
     const std::vector<BlockCounts> before = counts();
     const CacheCounters counters = cache_->counters();
     const AdmitEstimate estimate = cache_->estimate(request);
+    // Cells are many where blocks are large: the rule is followed where it is cheap.
+    const bool follow = std::size_t{config_.block_tokens} * config_.groups[0].blocks <= 1500;
+    const uint32_t by_rule =
+        open.use_cache && follow ? longest_hit(open.space, open.tokens) : open.computed;
     Orders orders;
     Result<Admitted> admitted = cache_->admit(request, orders);
     if (admitted.has_value() != estimate.fits_now) fail("the estimate and the admission disagree");
@@ -280,10 +438,29 @@ class Life {
     if (open.computed > known) fail("a hit on what nobody published");
     // With free blocks for the rest nothing is in a hit's way; without, its partial block may be
     // the missing memory.
-    const uint32_t rest =
-        blocks_for(std::max(known, request.cover_tokens)) - known / config_.block_tokens;
-    const bool has_room = std::all_of(before.begin(), before.end(),
-                                      [&](const BlockCounts& group) { return group.free >= rest; });
+    open.promised = std::max(known, request.cover_tokens);
+    const uint32_t whole = std::min(known, by_rule) / config_.block_tokens;
+    const uint32_t rest = blocks_for(open.promised) - whole;
+    bool has_room = true;
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      uint32_t needed = rest;
+      if (config_.groups[g].window != 0) {
+        needed = held_at_rest(g, open.promised) + 1;
+        for (const Open& other : open_) needed += held_at_rest(g, other.promised);
+      }
+      has_room = has_room && before[g].free >= needed;
+    }
+    if (open.use_cache && follow) {
+      if (open.computed > by_rule) fail("a hit beyond what the rule allows");
+      if (open.computed < by_rule && (has_room || open.computed % config_.block_tokens != 0)) {
+        fail("a hit of " + std::to_string(open.computed) + ", by the rule " +
+             std::to_string(by_rule) + " of " + std::to_string(n) + " tokens, " + setting());
+      }
+    }
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      if (first_held(g, open.computed) > 0) window_hits += open.computed;
+    }
+    shortened += open.computed < known && has_room && sliding_;
     if (open.computed < known && cache_->counters().evictions == 0 && has_room) {
       fail("a hit of " + std::to_string(open.computed) + " of " + std::to_string(known) +
            " known tokens, block size " + std::to_string(config_.block_tokens) +
@@ -294,13 +471,21 @@ class Life {
       if (!open.use_cache || !other.use_cache || other.space != open.space ||
           other.epoch != open.epoch)
         continue;
+      // Behind a window only what ends where the other is now.
+      if (sliding_ && (other.published >= n || other.published != other.computed ||
+                       other.published % config_.block_tokens != 0 ||
+                       common(other.tokens, open.tokens) < other.published))
+        continue;
       running =
           std::max(running, std::min({n - 1, common(other.tokens, open.tokens), other.published}));
     }
     if (open.computed < running / config_.block_tokens * config_.block_tokens)
       fail("a running prefix was not found");
-    if (cache_->tokens_covered(open.id) < std::max(request.cover_tokens, open.computed))
-      fail("tables too short");
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      const uint32_t covered = config_.groups[g].window == 0 ? request.cover_tokens : 0;
+      if (cache_->table(open.id, g).size() != blocks_for(std::max(covered, open.computed)))
+        fail("tables of another length than asked for");
+    }
     check_memory(open);
     check_usage(open, request, admitted->usage, counters);
     hits += open.computed;
@@ -319,6 +504,12 @@ class Life {
     }
     // The admission's own blocks may have broken an entry: its bill cannot be predicted then.
     if (forget_if_broken()) return;
+    if (cache_->counters().leases_unreachable != before.leases_unreachable) {
+      // Which of the markers it was depends on blocks that the model does not know of.
+      if (!sliding_) fail("a marker out of reach without a window");
+      ++unreachable;
+      return clear_all();
+    }
     if (!open.use_cache) {
       if (usage.input_tokens != n) fail("usage of a request that skips the cache");
       return;
@@ -354,7 +545,7 @@ class Life {
       if (length < minimum) continue;
       if (visible(length)) {
         refresh(prefix(length), request.markers[i].lease, request.start);
-      } else if (length > a && refused > 0) {
+      } else if ((length > a || sliding_) && refused > 0) {
         --refused;
         continue;
       } else {
@@ -422,6 +613,7 @@ class Life {
 
   void publish(Open& open, uint32_t end) {
     open.computed = open.published = end;
+    open.covered = std::max(open.covered, end);
     const Tokens computed(open.tokens.begin(), open.tokens.begin() + end);
     cache_->publish(open.id, computed);
     if (!open.use_cache || open.epoch != epochs_[open.space]) return;
@@ -440,10 +632,10 @@ class Life {
 
   bool ensure(Open& open, uint32_t tokens) {
     std::vector<uint32_t> needed(cache_->groups());
-    const uint32_t have = cache_->tokens_covered(open.id) / config_.block_tokens;
     const bool writes_partial = tokens > open.computed && open.computed % config_.block_tokens != 0;
     bool fits = true;
     for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      const auto have = static_cast<uint32_t>(cache_->table(open.id, g).size());
       uint32_t holders = 0;
       if (writes_partial) {
         const BlockId tail = cache_->table(open.id, g)[open.computed / config_.block_tokens];
@@ -454,6 +646,8 @@ class Life {
       needed[g] = (blocks_for(tokens) > have ? blocks_for(tokens) - have : 0) + (holders > 1);
       fits = fits && needed[g] <= cache_->counts(g).available();
     }
+    if ((cache_->coverable(open.id, tokens) >= tokens) != fits)
+      fail("what can be covered is not what ensure covers");
     const std::vector<BlockCounts> before = counts();
     Orders orders;
     const Status status = cache_->ensure(open.id, tokens, orders);
@@ -470,6 +664,7 @@ class Life {
     }
     perform(orders);
     if (cache_->tokens_covered(open.id) < tokens) fail("ensure covers too little");
+    open.covered = std::max(open.covered, tokens);
     forget_if_broken();
     return true;
   }
@@ -485,6 +680,8 @@ class Life {
     Open copy = open_[which];
     copy.pending.clear();
     copy.id = cache_->fork(open_[which].id);
+    copy.covered = copy.computed;
+    copy.promised = 0;
     copy.tokens.resize(copy.computed);
     if (copy.tokens.empty()) copy.tokens.push_back(draw_token());
     check_memory(copy);
@@ -502,6 +699,7 @@ class Life {
     cache_->set_time(now_);
     std::erase_if(entries_, [&](const auto& item) { return item.second.expires <= now_; });
     if (cache_->entries() != entries_.size()) fail("another number of entries than the model's");
+    if (chance(50)) return_idle();
   }
 
   void clear() {
@@ -528,13 +726,17 @@ class Life {
 
   void check_counts() {
     cache_->check_invariants();
+    check_windows();
+    follow_idle();
     for (uint32_t g = 0; g < cache_->groups(); ++g) {
       const BlockCounts now = cache_->counts(g);
       if (now.live + now.cached + now.free != now.pool)
         fail("live + cached + free is not the pool");
       std::set<BlockId> held;
       for (const Open& open : open_) {
-        for (BlockId block : cache_->table(open.id, g)) held.insert(block);
+        for (BlockId block : cache_->table(open.id, g)) {
+          if (block.valid()) held.insert(block);
+        }
       }
       if (now.live != held.size()) fail("live is not the number of held blocks");
       if (now.leased > config_.lease_share * now.pool) fail("leases exceed their share");
@@ -548,10 +750,12 @@ class Life {
   CacheConfig config_;
   uint32_t alphabet_ = 2, spaces_ = 1;
   uint64_t length_max_ = 8;
-  bool patient_ = true;  // a full pool makes somebody leave
+  bool sliding_ = false;  // some group has a window
+  bool patient_ = true;   // a full pool makes somebody leave
   uint32_t weights_[kEvents] = {};
   std::unique_ptr<KvCache> cache_;
   std::vector<std::vector<uint64_t>> memory_;  // [group][block * block_tokens + offset]
+  std::vector<std::vector<Idle>> idle_;        // [group][block]
   std::vector<Open> open_;
   std::vector<std::pair<std::string, Tokens>>
       history_;  // everything published since the last clear
@@ -574,10 +778,11 @@ uint64_t runs(uint64_t usual) {
 }
 
 TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
-  std::signal(SIGABRT, print_seed);
+  for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, print_seed);
   const uint64_t first = first_seed(), count = runs(2000);
   std::printf("seeds %lu to %lu\n", first, first + count - 1);
   uint64_t hits = 0, evictions = 0, reads = 0, broken = 0, copies = 0, twins = 0;
+  uint64_t window_hits = 0, shortened = 0, unreachable = 0, passed = 0, returned = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     current_seed = seed;
     Life life(seed, Sabotage::kNone);
@@ -585,10 +790,17 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
     ASSERT_EQ(failure, "") << "replay with PAGEWISE_SEED=" << seed;
     hits += life.hits, evictions += life.evictions, reads += life.reads, broken += life.broken;
     copies += life.copies, twins += life.twins;
+    window_hits += life.window_hits, shortened += life.shortened, passed += life.passed;
+    unreachable += life.unreachable, returned += life.returned;
   }
   std::printf(
       "hit tokens %lu, read tokens %lu, evictions %lu, broken leases %lu, copies %lu, twins %lu\n",
       hits, reads, evictions, broken, copies, twins);
+  std::printf(
+      "behind windows: hit tokens %lu, shortened hits %lu, blocks given up %lu, markers out of "
+      "reach "
+      "%lu; idle blocks returned %lu\n",
+      window_hits, shortened, passed, unreachable, returned);
   if (count == 1) return;
   // The lives visit what they are for.
   EXPECT_GT(hits, 0u);
@@ -597,6 +809,11 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
   EXPECT_GT(broken, 0u);
   EXPECT_GT(copies, 0u);
   EXPECT_GT(twins, 0u);
+  EXPECT_GT(window_hits, 0u);
+  EXPECT_GT(shortened, 0u);
+  EXPECT_GT(passed, 0u);
+  EXPECT_GT(unreachable, 0u);
+  EXPECT_GT(returned, 0u);
 }
 
 /// The canary: a harness that does not notice a lost copy proves nothing.
