@@ -61,8 +61,12 @@ Core::Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Cl
   const model::ExecutorLimits limits = executor.limits();
   uint64_t pool_tokens = std::numeric_limits<uint32_t>::max();
   for (uint32_t g = 0; g < groups_; ++g) {
-    pool_tokens =
-        std::min(pool_tokens, uint64_t{executor.blocks(g)} * executor.geometry().block_tokens);
+    const kv::Geometry& geometry = executor.geometry();
+    const uint64_t blocks = executor.blocks(g);
+    const uint64_t needed = kv::blocks_needed(std::numeric_limits<uint32_t>::max(),
+                                              geometry.groups[g].window, geometry.block_tokens);
+    // A window's blocks are enough for any length; fewer hold so many positions from the start.
+    if (blocks < needed) pool_tokens = std::min(pool_tokens, blocks * geometry.block_tokens);
   }
   pool_tokens_ = static_cast<uint32_t>(pool_tokens);
   options_.context_max =
@@ -331,8 +335,11 @@ void Core::report_admission(Job& job, const kv::Admitted& admitted, TimeNs looku
   admission.cache_created_5m_tokens = admitted.usage.created_5m_tokens;
   admission.cache_created_1h_tokens = admitted.usage.created_1h_tokens;
   admission.input_tokens = admitted.usage.input_tokens;
-  admission.blocks =
-      groups_ * static_cast<uint32_t>(executor_.geometry().blocks_for(job.prompt_tokens));
+  const kv::Geometry& geometry = executor_.geometry();
+  for (const kv::GroupGeometry& group : geometry.groups) {
+    admission.blocks += static_cast<uint32_t>(
+        kv::blocks_held(job.prompt_tokens, group.window, geometry.block_tokens));
+  }
   admission.blocks_shared = admitted.blocks_shared;
   admission.queue_ns = job.admitted_ns - job.submitted_ns - lookup_ns;
   admission.lookup_ns = lookup_ns;
@@ -386,11 +393,12 @@ bool Core::find_coming_prefix(Job& job, uint32_t cached_tokens) const {
 
 bool Core::step() {
   if (jobs_.empty()) return false;
-  cache_->set_time(clock_.now());
+  tend();
   runs_.clear();
   admit_waiting();
-  cover_decodes();
+  cover_next_tokens();
   plan_runs();
+  cover_runs();
   if (runs_.empty()) return !jobs_.empty();
 
   step_runs_scratch_.clear();
@@ -432,19 +440,34 @@ Status Core::prepare(const kv::Orders& orders) {
   return Status::ok();
 }
 
-/// A block for the next position of every decoding sequence, oldest first; when the pool has none
-/// left, the youngest sequence gives up its own.
-void Core::cover_decodes() {
+void Core::tend() {
+  const TimeNs now = clock_.now();
+  cache_->set_time(now);
+  for (uint32_t g = 0; g < groups_; ++g) {
+    idle_.clear();
+    cache_->take_idle(g, now - options_.idle_release_ns, idle_);
+    if (!idle_.empty()) executor_.release(g, idle_);
+  }
+}
+
+std::optional<TimeNs> Core::next_tend() const {
+  std::optional<TimeNs> next = cache_->next_expiry();
+  if (const std::optional<TimeNs> since = cache_->oldest_idle()) {
+    const TimeNs due = *since + options_.idle_release_ns;
+    if (!next || due < *next) next = due;
+  }
+  return next;
+}
+
+/// Room for the next position of every sequence, oldest first; when a pool has no block left, the
+/// youngest sequence gives up its own. Prompts have it since their admission, but in sliding
+/// groups.
+void Core::cover_next_tokens() {
   std::size_t i = 0;
   while (i < running_.size()) {
     Sequence& sequence = *running_[i];
-    if (!sequence.decoding()) {
-      ++i;
-      continue;
-    }
     orders_.clear();
-    Status status =
-        cache_->ensure(sequence.kv, static_cast<uint32_t>(sequence.tokens.size()), orders_);
+    Status status = cache_->ensure(sequence.kv, sequence.computed + 1, orders_);
     if (status) {
       status = prepare(orders_);
       if (status) {
@@ -500,6 +523,32 @@ void Core::plan_runs() {
     const uint32_t tokens = std::min(budget, sequence->remaining());
     add_run(*sequence, tokens);
     budget -= tokens;
+  }
+}
+
+/// Room for the whole of every run. Where a sliding group lacks blocks for it, the run is cut to
+/// what there is: its first token at least.
+void Core::cover_runs() {
+  std::size_t i = 0;
+  while (i < runs_.size()) {
+    Run& run = runs_[i++];
+    Sequence& sequence = *run.sequence;
+    if (run.tokens == 1) continue;
+    const uint32_t end = cache_->coverable(sequence.kv, sequence.computed + run.tokens);
+    PW_CHECK(end > sequence.computed);
+    if (end < sequence.computed + run.tokens) {
+      run.tokens = end - sequence.computed;
+      run.logits = false;
+    }
+    orders_.clear();
+    Status status = cache_->ensure(sequence.kv, end, orders_);
+    PW_CHECK(status.has_value());
+    status = prepare(orders_);
+    if (status) continue;
+    Job* const job = sequence.job;
+    std::erase_if(runs_, [&](const Run& other) { return other.sequence->job == job; });
+    end_early(*job, status, FinishReason::kError);
+    i = 0;  // earlier runs may have left; what is covered stays covered
   }
 }
 
@@ -628,7 +677,11 @@ Stats Core::stats() const {
   stats.leases_broken = cache_->counters().leases_broken;
   const uint64_t token_bytes = executor_.geometry().token_bytes();
   for (const Sequence* sequence : running_) {
-    const uint64_t covered = cache_->tokens_covered(sequence->kv);
+    uint64_t covered = 0;
+    for (uint32_t g = 0; g < groups_; ++g) {
+      const uint64_t blocks = cache_->table(sequence->kv, g).size();
+      covered = std::max(covered, blocks * cache_->block_tokens());
+    }
     stats.slack_tokens += covered - std::min<uint64_t>(covered, sequence->tokens.size());
   }
   for (const auto& [id, job] : jobs_) {

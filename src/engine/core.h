@@ -14,6 +14,11 @@
 // sequence that decodes; the rest of the token budget for prompts, in order of arrival; execute;
 // publish the blocks that were written; sample; deliver.
 //
+// Blocks are counted per layer group. A full group's are taken for the whole prompt at admission; a
+// sliding group's step by step, for the tokens of the step, and given back behind the window. When
+// they run short, a prompt's chunk is cut to what there is, and when there is none for one token
+// more, the youngest sequence gives up its own.
+//
 // What holds after every step (check_invariants):
 //   E1  running and preempted sequences are in order of age (request, then choice), and every
 //       preempted one is younger than every running one
@@ -77,6 +82,11 @@ class Core {
 
   /// Runs one step. False when nothing is left to do.
   bool step();
+  /// What time alone asks for: leases end, and memory that has long been free goes back to the
+  /// system. step does it, too.
+  void tend();
+  /// When tend next has something to do; none: never, unless something else happens.
+  std::optional<TimeNs> next_tend() const;
   bool idle() const { return jobs_.empty(); }
 
   /// Requests not yet admitted.
@@ -142,8 +152,9 @@ class Core {
 
   // Building a step.
   Status prepare(const kv::Orders& orders);
-  void cover_decodes();
+  void cover_next_tokens();
   void plan_runs();
+  void cover_runs();
   void add_run(Sequence& sequence, uint32_t tokens);
 
   // After a step.
@@ -189,7 +200,7 @@ class Core {
   std::vector<model::StepRun> step_runs_scratch_;
   std::vector<std::span<const BlockId>> tables_;
   kv::Orders orders_;
-  std::vector<BlockId> fresh_;
+  std::vector<BlockId> fresh_, idle_;
   sampling::Sampled sampled_;
 
   Stats counters_;  // only its counters are used

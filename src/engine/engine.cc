@@ -3,8 +3,11 @@
 // engine thread empties it between steps and sleeps on it when there is nothing to do.
 #include "engine/engine.h"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +15,13 @@
 #include "engine/core.h"
 
 namespace pagewise::engine {
+namespace {
+
+// Bounds of a sleep that ends because time has passed.
+constexpr TimeNs kTendNsMin = 1'000'000;
+constexpr TimeNs kTendNsMax = 60'000'000'000;
+
+}  // namespace
 
 struct Engine::Impl {
   struct Submission {
@@ -90,9 +100,16 @@ struct Engine::Impl {
     while (true) {
       {
         std::unique_lock lock(mutex);
-        wake.wait(lock, [&] {
+        const auto called = [&] {
           return stopping || !core->idle() || !submissions.empty() || !cancellations.empty();
-        });
+        };
+        if (const std::optional<TimeNs> next = core->next_tend()) {
+          // Time alone may ask for something; on a clock of the caller's own, look now and then.
+          const TimeNs left = std::clamp<TimeNs>(*next - clock.now(), kTendNsMin, kTendNsMax);
+          wake.wait_for(lock, std::chrono::nanoseconds(left), called);
+        } else {
+          wake.wait(lock, called);
+        }
         if (stopping) break;
         submitted.swap(submissions);
         cancelled.swap(cancellations);
@@ -104,7 +121,11 @@ struct Engine::Impl {
       submitted.clear();
       for (const RequestId id : cancelled) core->cancel(id);
       cancelled.clear();
-      core->step();
+      if (core->idle()) {
+        core->tend();
+      } else {
+        core->step();
+      }
       const Stats now = core->stats();
       std::lock_guard lock(mutex);
       snapshot = now;

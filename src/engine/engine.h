@@ -29,13 +29,16 @@ struct Options {
   TimeNs lease_1h_ns = 3'600'000'000'000;
   double lease_share = 0.5;
   uint32_t cache_tokens_min = 0;  // markers below this many tokens do not count; 0: one block
+  /// Memory of blocks that have been free for so long goes back to the system.
+  TimeNs idle_release_ns = 10'000'000'000;
 };
 
-/// A consistent snapshot, taken between steps.
+/// A consistent snapshot, taken between steps. Blocks are summed over the layer groups, each with
+/// its own pool: live + cached + free == pool holds for every group and so for the sums.
 struct Stats {
   uint32_t blocks_pool = 0, blocks_live = 0, blocks_cached = 0, blocks_free = 0, blocks_leased = 0;
   uint32_t requests_running = 0, requests_waiting = 0;
-  uint64_t slack_tokens = 0;         // allocated but unused positions of live sequences
+  uint64_t slack_tokens = 0;  // allocated but unused positions of live sequences, longest tables
   uint64_t naive_reserve_bytes = 0;  // what reserving every running request's maximum would take
   // Counters, never decreasing. A finished request counts once, by the reason of its first choice.
   uint64_t prompt_tokens = 0, generation_tokens = 0;

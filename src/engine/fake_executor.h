@@ -28,7 +28,8 @@ struct FakeExecutorOptions {
   uint32_t block_tokens = 16;
   /// One group each; windows[g] = 0: full attention, else a sliding window of at least 2.
   std::vector<uint32_t> windows = {0};
-  uint32_t blocks = 64;  // of every group
+  uint32_t blocks = 64;                     // of every group
+  std::vector<uint32_t> group_blocks = {};  // of each; empty: as many for all
   uint32_t vocab_size = 64;
   uint32_t step_tokens_max = 4096;
   uint32_t step_runs_max = 256;
@@ -50,7 +51,9 @@ class FakeExecutor final : public model::Executor {
                                   .window = window,
                                   .key_type = KvType::kF16,
                                   .value_type = KvType::kF16});
-      blocks_.emplace_back(options_.blocks);
+      const std::size_t group = blocks_.size();
+      blocks_.emplace_back(options_.group_blocks.empty() ? options_.blocks
+                                                         : options_.group_blocks.at(group));
     }
   }
 
@@ -137,6 +140,14 @@ class FakeExecutor final : public model::Executor {
   uint64_t steps() const { return steps_; }
   uint64_t tokens_computed() const { return tokens_computed_; }
   uint64_t copies() const { return copies_; }
+  /// Blocks of all groups that take memory now.
+  uint32_t committed() const {
+    uint32_t count = 0;
+    for (const auto& group : blocks_) {
+      for (const std::vector<Position>& block : group) count += !block.empty();
+    }
+    return count;
+  }
   uint32_t largest_step_tokens() const { return largest_step_tokens_; }
 
   /// The logits that follow a prefix of tokens: what any correct serving must have sampled from.

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/bytes.h"
 #include "engine/test_support.h"
 
 namespace pagewise::engine {
@@ -34,13 +35,57 @@ uint32_t pick(Prng& prng, std::initializer_list<uint32_t> values) {
   return *(values.begin() + prng.below(values.size()));
 }
 
+/// The layer groups: one that sees everything, two, or some behind windows, each with its own pool.
+void draw_groups(Prng& prng, FakeExecutorOptions& executor) {
+  const auto window = [&] {
+    const uint32_t most = prng.below(4) == 0 ? 300 : 3 * std::min(executor.block_tokens, 20U) + 2;
+    return 2 + static_cast<uint32_t>(prng.below(most));
+  };
+  switch (prng.below(8)) {
+    case 0:
+      executor.windows = {0, 0};
+      return;
+    case 1:
+      executor.windows = {0, window()};
+      break;
+    case 2:
+      executor.windows = {window(), 0};
+      break;
+    case 3:
+      executor.windows = {0, window(), window()};
+      break;
+    case 4:
+      executor.windows = {window()};
+      break;
+    default:
+      return;
+  }
+  for (std::size_t g = 0; g < executor.windows.size(); ++g) {
+    executor.group_blocks.push_back(4 + static_cast<uint32_t>(prng.below(executor.blocks)));
+  }
+}
+
+/// What the pools hold of one sequence.
+uint64_t pool_tokens_of(const FakeExecutorOptions& executor) {
+  uint64_t tokens = 1U << 20;
+  for (std::size_t g = 0; g < executor.windows.size(); ++g) {
+    const uint32_t blocks =
+        executor.group_blocks.empty() ? executor.blocks : executor.group_blocks[g];
+    if (executor.windows[g] == 0 ||
+        blocks < ceil_div(executor.windows[g], executor.block_tokens) + 1) {
+      tokens = std::min(tokens, uint64_t{blocks} * executor.block_tokens);
+    }
+  }
+  return tokens;
+}
+
 Scenario make_scenario(Prng& prng) {
   Scenario scenario;
   scenario.executor.block_tokens = pick(prng, {1, 2, 3, 4, 7, 8, 16, 16, 32, 64, 256});
   // Pools from a few blocks, where everybody is preempted, to plenty; small enough to stay quick.
   const uint32_t tokens = 1U << (5 + prng.below(7));
   scenario.executor.blocks = std::clamp(tokens / scenario.executor.block_tokens, 8U, 512U);
-  if (prng.below(5) == 0) scenario.executor.windows = {0, 0};
+  draw_groups(prng, scenario.executor);
   scenario.executor.vocab_size = pick(prng, {12, 64, 64, 200});
   scenario.executor.step_tokens_max = pick(prng, {8, 64, 512});
   scenario.executor.step_runs_max = pick(prng, {1, 4, 64, 256});
@@ -54,13 +99,16 @@ Scenario make_scenario(Prng& prng) {
   scenario.options.lease_share = prng.uniform();
   scenario.options.lease_5m_ns = 1 + static_cast<TimeNs>(prng.below(200'000'000));
   scenario.options.lease_1h_ns = scenario.options.lease_5m_ns * 12;
+  scenario.options.idle_release_ns = 1 + static_cast<TimeNs>(prng.below(100'000'000));
   scenario.options.cache_tokens_min = prng.below(2) ? 0 : 1 + static_cast<uint32_t>(prng.below(40));
   // Swarm: a kind of event is often absent altogether.
   if (prng.below(2) == 0) scenario.cancel_share = prng.uniform() * 0.5;
   if (prng.below(4) == 0) scenario.failure_share = prng.uniform() * 0.05;
   scenario.arrivals_max = pick(prng, {1, 2, 8, 64});
 
-  const uint64_t pool_tokens = uint64_t{scenario.executor.blocks} * scenario.executor.block_tokens;
+  const uint64_t pool_tokens = pool_tokens_of(scenario.executor);
+  if (pool_tokens > 4096)  // only windows: what ends an answer is the context
+    scenario.executor.context_max = std::min(scenario.executor.context_max, 500U);
   const uint64_t context = std::min<uint64_t>({pool_tokens, scenario.executor.context_max, 220});
   std::vector<std::vector<TokenId>> prefixes;
   for (uint64_t i = 0, count = 1 + prng.below(4); i < count; ++i) {
@@ -214,6 +262,7 @@ void check_reads(const std::vector<Request>& requests,
 struct Totals {
   uint64_t requests = 0, steps = 0, hit_tokens = 0, preemptions = 0, cancelled = 0, failed = 0;
   uint64_t copies = 0, evictions = 0, broken = 0, reads = 0;
+  uint64_t window_hits = 0, window_preemptions = 0;
 };
 
 void run_seed(uint64_t seed, Totals& totals) {
@@ -252,6 +301,7 @@ void run_seed(uint64_t seed, Totals& totals) {
     }
     bench.step();
     bench.clock.advance(static_cast<TimeNs>(prng.below(20'000'000)));
+    if (prng.below(4) == 0) bench.core->tend();
     ASSERT_LT(++steps, 200'000U) << "the engine makes no progress";
     const Stats stats = bench.core->stats();
     ASSERT_EQ(stats.blocks_live + stats.blocks_cached + stats.blocks_free, stats.blocks_pool);
@@ -319,6 +369,11 @@ void run_seed(uint64_t seed, Totals& totals) {
   totals.evictions += stats.evictions;
   totals.broken += stats.leases_broken;
   totals.reads += stats.cache_read_tokens;
+  if (std::any_of(scenario.executor.windows.begin(), scenario.executor.windows.end(),
+                  [](uint32_t window) { return window != 0; })) {
+    totals.window_hits += stats.prefix_hit_tokens;
+    totals.window_preemptions += stats.preemptions;
+  }
 }
 
 TEST(Simulation, EveryAnswerEqualsTheSameRequestAloneWithoutACache) {
@@ -349,6 +404,9 @@ TEST(Simulation, EveryAnswerEqualsTheSameRequestAloneWithoutACache) {
       static_cast<unsigned long long>(totals.broken), static_cast<unsigned long long>(totals.reads),
       static_cast<unsigned long long>(totals.cancelled),
       static_cast<unsigned long long>(totals.failed));
+  std::printf("with windows: %llu hit tokens, %llu preemptions\n",
+              static_cast<unsigned long long>(totals.window_hits),
+              static_cast<unsigned long long>(totals.window_preemptions));
   if (replay != nullptr) return;
   // A simulation that never meets these proves nothing about them.
   EXPECT_GT(totals.hit_tokens, 0U);
@@ -358,6 +416,8 @@ TEST(Simulation, EveryAnswerEqualsTheSameRequestAloneWithoutACache) {
   EXPECT_GT(totals.reads, 0U);
   EXPECT_GT(totals.cancelled, 0U);
   EXPECT_GT(totals.failed, 0U);
+  EXPECT_GT(totals.window_hits, 0U);
+  EXPECT_GT(totals.window_preemptions, 0U);
 }
 
 TEST(Simulation, TheSameSeedTakesTheSameCourse) {

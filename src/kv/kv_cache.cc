@@ -863,19 +863,21 @@ struct KvCache::Impl final : LeaseBook::Listener {
       const uint32_t first = closed.tables.first_held(g);
       begin = std::min(begin, first > 0 ? first - 1 : 0);
     }
-    bool above_twin = false;
+    bool used = false;
     for (uint32_t i = end; i-- > begin;) {
       if (at.valid() && i < closed.full) {
         // Where a twin stands in for our block it was used as well, and with it all that is before
-        // it; otherwise it could be given up before its successors.
-        above_twin =
-            above_twin || (has_full && index.block(at, guide) != closed.tables.at(guide, i));
-        for (uint32_t g = 0; g < groups(); ++g) use_indexed(closed, g, i, at, above_twin);
+        // it; otherwise it could be given up before its successors. The same holds for what is
+        // before a block that others have read.
+        used = used || (has_full && index.block(at, guide) != closed.tables.at(guide, i));
+        for (uint32_t g = 0; g < groups(); ++g) use_indexed(closed, g, i, at, used);
         at = index.parent(at);
       }
       for (uint32_t g = 0; g < groups(); ++g) {
-        if (i < closed.tables.size(g) && i >= closed.tables.first_held(g))
-          pools[g].release(closed.tables.at(g, i));
+        if (i >= closed.tables.size(g) || i < closed.tables.first_held(g)) continue;
+        const BlockId block = closed.tables.at(g, i);
+        used = used || (!is_sliding(g) && pools[g].reused(block));
+        pools[g].release(block);
       }
     }
     Namespaces::value_type* space = closed.space;
@@ -895,11 +897,11 @@ struct KvCache::Impl final : LeaseBook::Listener {
   }
 
   /// A sequence leaves that has published through `node`, its block `i`: what the index names there
-  /// counts as used where it is not the sequence's own.
-  void use_indexed(const Sequence& closed, uint32_t g, uint32_t i, NodeId node, bool above_twin) {
+  /// counts as used where it is not the sequence's own, or where what is behind it was.
+  void use_indexed(const Sequence& closed, uint32_t g, uint32_t i, NodeId node, bool used) {
     const BlockId block = index.block(node, g);
     if (!is_sliding(g)) {
-      if (!above_twin) return;
+      if (!used) return;
       pools[g].touch(block);
       pools[g].mark_reused(block);
       return;
