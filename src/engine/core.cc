@@ -447,6 +447,7 @@ void Core::tend() {
     idle_.clear();
     cache_->take_idle(g, now - options_.idle_release_ns, idle_);
     if (!idle_.empty()) executor_.release(g, idle_);
+    counters_.blocks_returned += idle_.size();
   }
 }
 

@@ -718,6 +718,149 @@ TEST(Core, SaysWhatIsHeldAndWhatReservingWouldTake) {
   EXPECT_EQ(stats.finished_length, 8U);
 }
 
+// ---- Sliding windows ----
+
+/// A Gemma-like machine: a full group, and one that sees the last 512 positions.
+FakeExecutorOptions window_model(uint32_t full_blocks, uint32_t sliding_blocks) {
+  return {.block_tokens = 32, .windows = {512, 0}, .group_blocks = {sliding_blocks, full_blocks}};
+}
+
+TEST(Core, ARepeatedPromptOnASlidingWindowModelIsReadFromTheCacheC06) {
+  Bench bench(window_model(512, 200));
+  Prng prng(6);
+  const std::vector<TokenId> prompt = random_tokens(prng, 3000, 64);
+  const auto cold = bench.serve(greedy(prompt, 40));
+  EXPECT_EQ(cold->admission->cached_tokens, 0U);
+  const uint64_t before = bench.executor.tokens_computed();
+
+  // (a) The identical prompt: all but its last token.
+  const auto again = bench.serve(greedy(prompt, 40));
+  EXPECT_EQ(again->admission->cached_tokens, 2999U);
+  EXPECT_EQ(bench.executor.tokens_computed() - before, 1U + 39U);
+  expect_equal(cold->choices[0], again->choices[0], "the same prompt again");
+
+  // (b) The conversation goes on: everything that was computed of prompt and answer.
+  std::vector<TokenId> next = prompt;
+  next.insert(next.end(), cold->choices[0].tokens.begin(), cold->choices[0].tokens.end());
+  for (const TokenId token : random_tokens(prng, 50, 64)) next.push_back(token);
+  const Request turn = greedy(next, 10);
+  const auto second = bench.serve(turn);
+  EXPECT_EQ(second->admission->cached_tokens, 3039U);
+  EXPECT_EQ(second->choices[0].tokens, defined_tokens(bench.executor, turn, 0, 10));
+
+  // (c) Other last five tokens: everything before them.
+  std::vector<TokenId> changed = prompt;
+  for (std::size_t i = 2995; i < 3000; ++i) changed[i] = TokenId((changed[i].value + 1) % 64);
+  const Request other = greedy(changed, 10);
+  const auto third = bench.serve(other);
+  EXPECT_EQ(third->admission->cached_tokens, 2995U);
+  EXPECT_EQ(third->choices[0].tokens, defined_tokens(bench.executor, other, 0, 10));
+}
+
+TEST(Core, TheWindowBeforeAPromptsEndOutlivesWhatOthersPassC06) {
+  // The sliding pool holds about three windows; others compute 15,000 tokens meanwhile.
+  Bench bench(window_model(1024, 60));
+  Prng prng(7);
+  const std::vector<TokenId> prompt = random_tokens(prng, 3000, 64);
+  const auto cold = bench.serve(greedy(prompt, 600));  // the answer is longer than a window
+  for (int i = 0; i < 5; ++i) {
+    // They share nothing: what they pass goes, not the ends of prompts that were read again.
+    (void)bench.serve(greedy(prompt, 1));
+    (void)bench.serve(greedy(random_tokens(prng, 3000, 64), 1));
+  }
+  EXPECT_EQ(bench.serve(greedy(prompt, 600))->admission->cached_tokens, 2999U);
+  std::vector<TokenId> changed = prompt;
+  changed[2995] = TokenId((changed[2995].value + 1) % 64);
+  EXPECT_EQ(bench.serve(greedy(changed, 5))->admission->cached_tokens, 2995U);
+}
+
+TEST(Core, ALongPromptTakesAWindowOfTheSlidingPoolAtMost) {
+  // 17 blocks: one window of 512 and the block that is written. No limit to the context.
+  Bench bench(window_model(256, 17));
+  EXPECT_EQ(bench.core->options().context_max, 256U * 32);
+  Prng prng(8);
+  const Request request = greedy(random_tokens(prng, 5000, 64), 20);
+  EXPECT_EQ(bench.serve(request)->choices[0].tokens,
+            defined_tokens(bench.executor, request, 0, 20));
+}
+
+TEST(Core, PoolsThatHoldLessThanAWindowLimitTheContext) {
+  Bench bench(window_model(256, 16));
+  EXPECT_EQ(bench.core->options().context_max, 16U * 32);
+  Prng prng(9);
+  const Request request = greedy(random_tokens(prng, 16 * 32 - 10, 64), 1000);
+  const auto answer = bench.serve(request);
+  EXPECT_EQ(answer->choices[0].finish, FinishReason::kContext);
+  EXPECT_EQ(answer->choices[0].tokens, defined_tokens(bench.executor, request, 0, 10));
+}
+
+TEST(Core, SequencesThatOutgrowTheSlidingPoolArePreemptedAndAnswerTheSame) {
+  FakeExecutorOptions machine;
+  machine.block_tokens = 4;
+  machine.windows = {0, 30};
+  machine.group_blocks = {400, 24};
+  Bench bench(machine);
+  Prng prng(10);
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Recorder>> answers;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(greedy(random_tokens(prng, 3 + prng.below(60), 64), 60));
+    answers.push_back(bench.submit(requests.back()));
+  }
+  bench.run();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(answers[i]->ok());
+    EXPECT_EQ(answers[i]->choices[0].tokens, defined_tokens(bench.executor, requests[i], 0, 60));
+  }
+  EXPECT_GT(bench.core->stats().preemptions, 0U);
+}
+
+// ---- What time alone asks for ----
+
+TEST(Core, MemoryOfFreeBlocksGoesBackAfterTenSecondsAndIsCommittedAgain) {
+  Options options;
+  options.prefix_cache = false;  // so that blocks become free, not cached
+  Bench bench({}, options);
+  const Request request = greedy(std::vector<TokenId>(100, TokenId(7)), 20);
+  const auto first = bench.serve(request);
+  EXPECT_EQ(bench.executor.committed(), 8U);
+  const TimeNs due = *bench.core->next_tend();
+  EXPECT_GT(due, bench.clock.now() + 9'000'000'000);
+  bench.clock.set(due - 1);
+  bench.core->tend();
+  EXPECT_EQ(bench.executor.committed(), 8U);
+  bench.clock.set(due);
+  bench.core->tend();
+  EXPECT_EQ(bench.executor.committed(), 0U);
+  EXPECT_FALSE(bench.core->next_tend());
+  const auto second = bench.serve(request);
+  expect_equal(first->choices[0], second->choices[0], "after the memory went back");
+  EXPECT_EQ(bench.executor.committed(), 8U);
+}
+
+TEST(Core, CachedBlocksKeepTheirMemoryHoweverLongNobodyComes) {
+  Bench bench;
+  const Request request = greedy(std::vector<TokenId>(100, TokenId(7)), 20);
+  (void)bench.serve(request);
+  bench.clock.advance(3'600'000'000'000);
+  bench.core->tend();
+  EXPECT_EQ(bench.executor.committed(), 8U);
+  EXPECT_EQ(bench.serve(request)->admission->cached_tokens, 99U);
+}
+
+TEST(Core, LeasesEndWhileNothingRuns) {
+  Bench bench;
+  Request request = greedy(std::vector<TokenId>(100, TokenId(7)), 5);
+  request.cache.positions = {{64}};
+  request.cache.markers = {{0, LeaseClass::k5m}};
+  (void)bench.serve(request);
+  EXPECT_EQ(bench.core->stats().blocks_leased, 4U);
+  bench.clock.set(*bench.core->next_tend());
+  bench.core->tend();
+  EXPECT_EQ(bench.core->stats().blocks_leased, 0U);
+  bench.core->check_invariants();
+}
+
 TEST(Core, TellsWhatAConfigurationLacks) {
   FakeExecutor executor(pool(1, 1));
   const FakeTokenizer tokenizer(64);

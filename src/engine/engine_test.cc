@@ -177,6 +177,27 @@ TEST(Engine, RefusalsThatNeedNoWaitingComeBackAtOnce) {
   machine.engine.cancel(RequestId(77));  // unknown: ignored
 }
 
+TEST(Engine, LeasesEndAndMemoryGoesBackThoughNoRequestComes) {
+  Options options;
+  options.lease_5m_ns = 30'000'000;
+  options.idle_release_ns = 30'000'000;
+  Machine machine(options);
+  Request marked = request_of(1, 100, 4);
+  marked.cache.positions = {{64}};
+  marked.cache.markers = {{0, LeaseClass::k5m}};
+  Request private_one = request_of(2, 100, 4);
+  private_one.cache.use_cache = false;
+  for (const Request& request : {marked, private_one}) {
+    auto sink = std::make_shared<WaitingSink>();
+    ASSERT_TRUE(machine.engine.submit(request, sink).has_value());
+    EXPECT_TRUE(sink->wait().status.has_value());
+  }
+  // Nothing but time passes. A test that waits in vain is ended by its runner.
+  while (machine.engine.stats().blocks_leased > 0) std::this_thread::yield();
+  while (machine.engine.stats().blocks_returned == 0) std::this_thread::yield();
+  EXPECT_EQ(machine.engine.stats().requests_running, 0U);
+}
+
 TEST(Engine, ShuttingDownTellsEveryRequest) {
   std::vector<std::shared_ptr<WaitingSink>> sinks;
   {

@@ -75,6 +75,50 @@ TEST(BlockPool, CountsLeasedBlocksLiveOrCached) {
   pool.check_invariants();
 }
 
+TEST(BlockPool, WhatWasKeptOnceIsNotPassedUntilItHoldsSomethingElse) {
+  BlockPool pool(3, 0.5, std::nullopt);
+  const BlockId kept = pool.take(), passed = pool.take();
+  for (const BlockId block : {kept, passed}) {
+    pool.set_findable(block);
+    pool.hold(block);
+  }
+  pool.release(kept);  // somebody's point
+  pool.release(kept, true);
+  pool.release(passed, true);
+  pool.release(passed, true);
+  EXPECT_EQ(pool.victim(), passed);
+  EXPECT_TRUE(pool.kept(kept));
+  pool.keep(passed);
+  EXPECT_EQ(pool.victim(), kept);
+  pool.clear_findable(kept);
+  EXPECT_EQ(pool.take(), kept);
+  EXPECT_FALSE(pool.kept(kept));
+  pool.check_invariants();
+}
+
+TEST(BlockPool, NamesIdleBlocksOnceInTheOrderInWhichTheyBecameFree) {
+  BlockPool pool(4, 0.5, std::nullopt);
+  pool.set_time(10);
+  const BlockId a = pool.take(), b = pool.take(), c = pool.take();
+  pool.release(b);
+  pool.set_time(20);
+  pool.release(a);
+  pool.set_time(30);
+  pool.release(c);
+  pool.check_invariants();
+  EXPECT_EQ(pool.oldest_idle(), 10);
+  std::vector<BlockId> idle;
+  pool.take_idle(20, idle);
+  EXPECT_EQ(idle, (std::vector<BlockId>{b, a}));
+  EXPECT_EQ(pool.oldest_idle(), 30);
+  EXPECT_EQ(pool.take(), a);
+  pool.release(a);  // taken again, idle again
+  pool.take_idle(100, idle);
+  EXPECT_EQ(idle, (std::vector<BlockId>{b, a, c, a}));
+  EXPECT_FALSE(pool.oldest_idle());
+  pool.check_invariants();
+}
+
 TEST(BlockPoolDeathTest, StopsOnABlockThatNobodyHolds) {
   BlockPool pool(2, 0.8, std::nullopt);
   EXPECT_DEATH(pool.release(BlockId(0)), "holders");

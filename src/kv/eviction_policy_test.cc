@@ -83,5 +83,19 @@ TEST(EvictionPolicy, ForgetsReuseWithTheContents) {
   EXPECT_EQ(drain(policy), (std::vector<uint32_t>{0, 1}));
 }
 
+TEST(EvictionPolicy, GivesUpWhatAWindowHasPassedFirst) {
+  EvictionPolicy policy(4, 0.5);
+  policy.insert(BlockId(0), false);
+  policy.insert(BlockId(1), false, true);
+  policy.insert(BlockId(2), true, true);  // a lease counts more
+  policy.insert(BlockId(3), false, true);
+  EXPECT_EQ(policy.victim(), BlockId(1));
+  policy.keep(BlockId(1));  // in its old place among the others
+  EXPECT_EQ(policy.victim(), BlockId(3));
+  policy.erase(BlockId(3));
+  EXPECT_EQ(policy.victim(), BlockId(0));
+  EXPECT_TRUE(policy.precedes(BlockId(1), BlockId(2)));
+}
+
 }  // namespace
 }  // namespace pagewise::kv

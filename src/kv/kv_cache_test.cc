@@ -710,6 +710,294 @@ TEST(KvCacheLease, IgnoresPositionsAndMarkersThatCannotBe) {
   EXPECT_EQ(kv.serve_positions(range(0, 12), positions, markers), (CacheUsage{8, 0, 0, 4}));
 }
 
+// ---- Sliding windows ----
+
+/// A full group and one behind a window, with as many blocks each as given.
+class Windowed {
+ public:
+  Windowed(uint32_t full_blocks, uint32_t sliding_blocks, uint32_t window,
+           uint32_t block_tokens = 4, CacheConfig config = {}) {
+    config.block_tokens = block_tokens;
+    config.groups = {{full_blocks, 0}, {sliding_blocks, window}};
+    cache_ = std::move(KvCache::create(config)).value();
+  }
+  KvCache* operator->() { return cache_.get(); }
+
+  Admitted admit(const Tokens& prompt, const std::vector<uint32_t>& marks = {}) {
+    std::vector<CachePosition> positions;
+    std::vector<CacheMarker> markers;
+    for (const uint32_t mark : marks) {
+      markers.push_back({static_cast<uint32_t>(positions.size()), LeaseClass::k5m});
+      positions.push_back({mark});
+    }
+    AdmitRequest request;
+    request.tokens = prompt;
+    request.positions = positions;
+    request.markers = markers;
+    request.cover_tokens = static_cast<uint32_t>(prompt.size());
+    Orders orders;
+    Result<Admitted> admitted = cache_->admit(request, orders);
+    EXPECT_TRUE(admitted.has_value());
+    return admitted.value();
+  }
+  /// Computes what is not computed of `all`, `chunk` tokens a step.
+  void compute(SeqId seq, const Tokens& all, uint32_t chunk = 4) {
+    const auto size = static_cast<uint32_t>(all.size());
+    while (cache_->tokens_computed(seq) < size) {
+      const uint32_t end = std::min(size, cache_->tokens_computed(seq) + chunk);
+      Orders orders;
+      ASSERT_TRUE(cache_->ensure(seq, end, orders));
+      cache_->publish(seq, std::span(all).first(end));
+      cache_->check_invariants();
+    }
+  }
+  /// Computes the prompt and leaves; returns what was read from the cache.
+  uint32_t serve(const Tokens& prompt, const std::vector<uint32_t>& marks = {}) {
+    const Admitted admitted = admit(prompt, marks);
+    compute(admitted.seq, prompt);
+    cache_->release(admitted.seq);
+    cache_->check_invariants();
+    return admitted.cached_tokens;
+  }
+  uint32_t hit(const Tokens& prompt) {
+    AdmitRequest request;
+    request.tokens = prompt;
+    return cache_->estimate(request).cached_tokens;
+  }
+  std::vector<bool> held(SeqId seq, uint32_t group) const {
+    std::vector<bool> held;
+    for (const BlockId block : cache_->table(seq, group)) held.push_back(block.valid());
+    return held;
+  }
+
+ private:
+  std::unique_ptr<KvCache> cache_;
+};
+
+TEST(KvCacheWindow, HoldsOnlyTheWindowAndNullBlocksBehindIt) {
+  Windowed kv(16, 16, 6);
+  const Tokens prompt = range(0, 20);
+  const Admitted one = kv.admit(prompt);
+  EXPECT_EQ(kv->table(one.seq, 0).size(), 5u);  // the whole prompt is covered
+  EXPECT_EQ(kv->table(one.seq, 1).size(), 0u);  // step by step
+  kv.compute(one.seq, range(0, 9));
+  EXPECT_EQ(kv.held(one.seq, 1), (std::vector<bool>{true, true, true}));  // positions 3 to 8
+  kv.compute(one.seq, range(0, 10));
+  EXPECT_EQ(kv.held(one.seq, 1), (std::vector<bool>{false, true, true}));  // 4 to 9
+  kv.compute(one.seq, prompt);
+  EXPECT_EQ(kv.held(one.seq, 1), (std::vector<bool>{false, false, false, true, true}));
+  EXPECT_EQ(kv.held(one.seq, 0), (std::vector<bool>(5, true)));
+  EXPECT_EQ(kv->counts(1).live, 2u);
+  EXPECT_EQ(kv->counts(1).cached, 3u);
+  kv->release(one.seq);
+}
+
+TEST(KvCacheWindow, BehavesLikeFullAttentionWhileSequencesAreShorterThanTheWindow) {
+  Windowed kv(32, 32, 600);
+  EXPECT_EQ(kv.serve(range(0, 50)), 0u);
+  EXPECT_EQ(kv.serve(range(0, 50)), 49u);
+  EXPECT_EQ(kv.serve(range(0, 23) + range(500, 5)), 23u);
+  EXPECT_EQ(kv->counts(0), kv->counts(1));
+}
+
+TEST(KvCacheWindow, HitsWhereTheWindowIsStillThereAndNotBeyond) {
+  Windowed kv(64, 64, 6);
+  kv.serve(range(0, 40));
+  EXPECT_EQ(kv.hit(range(0, 40)), 39u);
+  EXPECT_EQ(kv.hit(range(0, 17) + range(500, 8)), 17u);  // blocks behind the window are still there
+  // Another prompt takes the sliding blocks that were passed, and nothing else.
+  Windowed small(64, 12, 6);
+  small.serve(range(0, 40));
+  small.serve(range(1000, 40));
+  EXPECT_EQ(small.hit(range(0, 40)), 39u);
+  EXPECT_EQ(small.hit(range(1000, 40)), 39u);
+  EXPECT_EQ(small.hit(range(0, 17) + range(500, 8)), 0u);
+  EXPECT_EQ(small->counts(0).cached, 20u);
+}
+
+TEST(KvCacheWindow, AHitMayEndAnywhereInTheBlockBeforeAPromptsEnd) {
+  for (uint32_t length = 30; length < 40; ++length) {
+    Windowed kv(64, 9, 6);
+    const Tokens prompt = range(0, length);
+    const Admitted one = kv.admit(prompt);
+    kv.compute(one.seq, prompt + range(100, 60));  // a long answer passes over the prompt
+    kv->release(one.seq);
+    for (uint32_t back = 1; back <= 4; ++back) {
+      const uint32_t shared = length - back;
+      EXPECT_EQ(kv.hit(range(0, shared) + range(900, back)), shared) << length << " " << back;
+    }
+    EXPECT_EQ(kv.hit(prompt), length - 1);
+    EXPECT_EQ(kv.hit(prompt + range(100, 60) + range(900, 3)), length + 60);
+  }
+}
+
+TEST(KvCacheWindow, ComputesWhatTheWindowLacksAndFillsTheGap) {
+  Windowed kv(64, 8, 6);
+  const Tokens first = range(0, 24);
+  kv.serve(first);
+  for (int32_t i = 1; i <= 3; ++i) kv.serve(range(1000 * i, 24));
+  EXPECT_EQ(kv.hit(first), 0u);  // the full group has all of it, the sliding one nothing
+  EXPECT_EQ(kv->counts(0).cached, 24u);
+  EXPECT_EQ(kv.serve(first), 0u);
+  EXPECT_EQ(kv.hit(first), 23u);
+  EXPECT_EQ(kv->counts(0).cached, 24u);  // what was computed again is not kept twice
+}
+
+TEST(KvCacheWindow, ALeaseCoversTheWindowBeforeItsMarker) {
+  Windowed kv(64, 12, 6);
+  const Tokens prompt = range(0, 41);
+  kv.serve(prompt, {22});
+  EXPECT_EQ(kv->counts(0).leased, 6u);
+  EXPECT_EQ(kv->counts(1).leased, 3u);  // positions 16 to 21, and the block before them
+  for (int32_t i = 1; i <= 4; ++i) kv.serve(range(1000 * i, 40));
+  const Admitted again = kv.admit(range(0, 22) + range(500, 9), {22});
+  EXPECT_EQ(again.cached_tokens, 22u);
+  EXPECT_EQ(again.usage.read_tokens, 22u);
+  kv->release(again.seq);
+  EXPECT_EQ(kv->counters().leases_broken, 0u);
+  kv->set_time(300'000'000'000);
+  EXPECT_EQ(kv->counts(1).leased, 0u);
+  kv->check_invariants();
+}
+
+TEST(KvCacheWindow, AnEntryThatLosesItsWindowIsBrokenAndCounted) {
+  Windowed kv(64, 6, 6);
+  kv.serve(range(0, 12), {12});
+  EXPECT_EQ(kv->entries(), 1u);
+  const Admitted large = kv.admit(range(1000, 24));
+  kv.compute(large.seq, range(1000, 24), 24);  // needs the whole pool for a step
+  EXPECT_EQ(kv->entries(), 0u);
+  EXPECT_EQ(kv->counters().leases_broken, 1u);
+  kv->release(large.seq);
+  kv->check_invariants();
+}
+
+TEST(KvCacheWindow, PromisesNothingForAMarkerWhoseWindowIsGone) {
+  Windowed kv(64, 9, 6);
+  const Tokens prompt = range(0, 40);
+  kv.serve(prompt);
+  kv.serve(range(1000, 40));  // takes what the first has passed
+  const Admitted marked = kv.admit(prompt, {10, 40});
+  EXPECT_EQ(marked.cached_tokens, 39u);
+  EXPECT_EQ(kv->counters().leases_unreachable, 1u);
+  EXPECT_EQ(marked.usage.created_5m_tokens, 40u);
+  kv.compute(marked.seq, prompt);
+  kv->release(marked.seq);
+  EXPECT_EQ(kv->entries(), 1u);
+  kv->check_invariants();
+}
+
+TEST(KvCacheWindow, LeasesOfASlidingGroupStayWithinTheirShare) {
+  CacheConfig config;
+  config.lease_share = 0.5;
+  Windowed kv(64, 10, 6, 4, config);  // room for 5 leased blocks: one marker's 3
+  const Admitted one = kv.admit(range(0, 40), {20, 40});
+  EXPECT_EQ(kv->counters().leases_refused, 1u);
+  EXPECT_EQ(one.usage.created_5m_tokens, 20u);
+  kv.compute(one.seq, range(0, 40));
+  kv->release(one.seq);
+  EXPECT_EQ(kv->counts(1).leased, 3u);
+}
+
+TEST(KvCacheWindow, AdmissionsLeaveRoomForTheWindowsOfThoseBefore) {
+  Windowed kv(64, 8, 8);  // a window takes three blocks at rest
+  AdmitRequest request;
+  const Tokens a = range(0, 30), b = range(100, 30), c = range(200, 30);
+  request.cover_tokens = 30;
+  Orders orders;
+  request.tokens = a;
+  ASSERT_TRUE(kv->admit(request, orders));
+  request.tokens = b;
+  ASSERT_TRUE(kv->admit(request, orders));
+  request.tokens = c;
+  EXPECT_FALSE(kv->estimate(request).fits_now);
+  EXPECT_TRUE(kv->estimate(request).fits_ever);
+  EXPECT_EQ(kv->admit(request, orders).status().code(), ErrorCode::kPoolExhausted);
+}
+
+TEST(KvCacheWindow, NeedsNoMoreBlocksThanAWindowForAnyLength) {
+  Windowed kv(64, 3, 6);
+  const Tokens prompt = range(0, 120);
+  const Admitted one = kv.admit(prompt);
+  for (uint32_t computed = 0; computed < 120;) {
+    computed = kv->coverable(one.seq, 120);
+    Orders orders;
+    ASSERT_TRUE(kv->ensure(one.seq, computed, orders));
+    kv->publish(one.seq, std::span(prompt).first(computed));
+    kv->check_invariants();
+  }
+  kv->release(one.seq);
+  EXPECT_EQ(kv.hit(prompt), 116u);  // three blocks leave no room for a copy
+}
+
+TEST(KvCacheWindow, ForksShareTheWindowAndPartOnTheFirstWrite) {
+  Windowed kv(32, 32, 6);
+  const Tokens prompt = range(0, 22);
+  const Admitted one = kv.admit(prompt);
+  kv.compute(one.seq, prompt);
+  const SeqId fork = kv->fork(one.seq);
+  EXPECT_EQ(kv->counts(1).live, 2u);
+  EXPECT_EQ(kv.held(fork, 1), kv.held(one.seq, 1));
+  kv.compute(one.seq, prompt + range(100, 20));
+  kv.compute(fork, prompt + range(200, 20));
+  kv->release(one.seq);
+  kv->release(fork);
+  EXPECT_EQ(kv.hit(prompt + range(100, 21)), 42u);
+  EXPECT_EQ(kv.hit(prompt + range(200, 21)), 42u);
+  EXPECT_EQ(kv->counts(1).live, 0u);
+}
+
+TEST(KvCacheWindow, WorksWithoutAnyFullGroup) {
+  CacheConfig config;
+  config.block_tokens = 4;
+  config.groups = {{6, 6}};
+  auto cache = std::move(KvCache::create(config)).value();
+  Orders orders;
+  const Tokens prompt = range(0, 400);
+  AdmitRequest request;
+  request.tokens = prompt;
+  for (int round = 0; round < 2; ++round) {
+    const Admitted one = cache->admit(request, orders).value();
+    EXPECT_EQ(one.cached_tokens, round == 0 ? 0u : 399u);
+    for (uint32_t end = one.cached_tokens + 1; end <= 400; ++end) {
+      orders.clear();
+      ASSERT_TRUE(cache->ensure(one.seq, end, orders));
+      cache->publish(one.seq, std::span(prompt).first(end));
+      cache->check_invariants();
+    }
+    cache->release(one.seq);
+    cache->check_invariants();
+  }
+  EXPECT_GT(cache->clear(), 0u);
+  EXPECT_EQ(cache->counts(0).free, 6u);
+}
+
+TEST(KvCache, TellsWhichFreeBlocksHaveBeenHandedOutAndForHowLong) {
+  Bench kv(8);
+  EXPECT_FALSE(kv->oldest_idle());  // never handed out: they take no memory
+  kv.set_time(100);
+  const Admitted one = kv.admit(range(0, 8));
+  ASSERT_TRUE(kv.ensure(one.seq, 8));
+  EXPECT_FALSE(kv->oldest_idle());
+  kv.release(one.seq);  // nothing was computed: its blocks are free
+  EXPECT_EQ(kv->oldest_idle(), 100);
+  kv.set_time(150);
+  const Admitted two = kv.admit(range(0, 4));
+  ASSERT_TRUE(kv.ensure(two.seq, 4));  // block 0 again
+  std::vector<BlockId> idle;
+  kv->take_idle(0, 99, idle);
+  EXPECT_TRUE(idle.empty());
+  kv->take_idle(0, 100, idle);
+  EXPECT_EQ(idle, (std::vector<BlockId>{BlockId(1)}));
+  kv.release(two.seq);
+  EXPECT_EQ(kv->oldest_idle(), 150);
+  kv.serve(range(0, 8));  // what stays cached is in use
+  EXPECT_FALSE(kv->oldest_idle());
+  EXPECT_EQ(kv.counts().cached, 2u);
+  kv->clear();
+  EXPECT_EQ(kv->oldest_idle(), 150);
+}
+
 TEST(KvCache, ClearsOneNamespaceOrAll) {
   Bench kv(64);
   const Tokens prompt = range(0, 20);

@@ -105,6 +105,7 @@ TEST(PrefixIndexProperty, FindsTheSameLongestMatchAsLookingAtEveryChild) {
     PrefixIndex index(size, blocks, 200);
     const NodeId root = index.add_root();
     std::vector<Tokens> model;
+    std::vector<bool> lacks;
     const auto draw = [&] {
       Tokens drawn;
       for (uint64_t i = 0, n = 1 + prng.below(size); i < n; ++i) {
@@ -119,13 +120,21 @@ TEST(PrefixIndexProperty, FindsTheSameLongestMatchAsLookingAtEveryChild) {
       for (const Tokens& child : model) best = std::max(best, shared(child, query));
       const PrefixIndex::Match match = index.longest_child(root, query);
       ASSERT_EQ(match.tokens, best);
+      // The same where some children lack their block.
+      uint32_t best_with = 0;
+      for (std::size_t m = 0; m < model.size(); ++m) {
+        if (!lacks[m]) best_with = std::max(best_with, shared(model[m], query));
+      }
+      ASSERT_EQ(index.longest_child_with(root, query, 0).tokens, best_with);
       ASSERT_EQ(match.child.valid(), best > 0);
       const bool comparable = std::any_of(model.begin(), model.end(), [&](const Tokens& child) {
         return shared(child, query) == std::min(child.size(), query.size());
       });
       if (comparable) continue;
       const BlockId block(static_cast<uint32_t>(model.size()));
-      index.insert(root, query, std::span(&block, 1));
+      const NodeId node = index.insert(root, query, std::span(&block, 1));
+      lacks.push_back(prng.below(3) == 0);
+      if (lacks.back()) index.set_block(node, 0, BlockId());
       model.push_back(query);
       index.check_invariants();
     }

@@ -40,7 +40,7 @@ namespace {
 TEST(SteadyState, AllocatesNothingInADecodeStep) {
   CacheConfig config;
   config.block_tokens = 4;
-  config.groups = {{64, 0}, {64, 0}};
+  config.groups = {{64, 0}, {64, 0}, {24, 9}};
   auto cache = std::move(KvCache::create(config)).value();
   Orders orders;
   std::vector<TokenId> tokens;
