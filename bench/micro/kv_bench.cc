@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,11 +28,13 @@ namespace {
 using Tokens = std::vector<TokenId>;
 using Trace = std::vector<Tokens>;
 
+/// With a window, a sliding group beside the full one.
 std::unique_ptr<kv::KvCache> make_cache(uint32_t blocks, uint32_t block_tokens,
-                                        double protected_share) {
+                                        double protected_share, uint32_t window = 0) {
   kv::CacheConfig config;
   config.block_tokens = block_tokens;
   config.groups = {{blocks, 0}};
+  if (window != 0) config.groups.push_back({blocks, window});
   config.protected_share = protected_share;
   return std::move(kv::KvCache::create(config)).value();
 }
@@ -54,10 +57,10 @@ Tokens random_tokens(Prng& prng, std::size_t count) {
   return tokens;
 }
 
-void costs() {
-  constexpr uint32_t kPrompt = 4096, kDecodes = 2000, kRuns = 21;
+void costs(uint32_t window) {
+  constexpr uint32_t kPrompt = 4096, kDecodes = 2000, kRuns = 21, kStep = 512;
   Prng prng(1);
-  auto cache = make_cache(8192, 32, 0.25);
+  auto cache = make_cache(8192, 32, 0.25, window);
   kv::Orders orders;
   // A thousand conversations behind one system prompt, so that the tree has a wide place.
   const Tokens system = random_tokens(prng, 1000);
@@ -70,7 +73,12 @@ void costs() {
     orders.clear();
     double begin = now_ns();
     const kv::Admitted admitted = cache->admit(request, orders).value();
-    cache->publish(admitted.seq, tokens);
+    const auto size = static_cast<uint32_t>(tokens.size());
+    for (uint32_t end = admitted.cached_tokens; end < size;) {
+      end = std::min(size, end + kStep);
+      if (!cache->ensure(admitted.seq, end, orders)) break;
+      cache->publish(admitted.seq, std::span(tokens).first(end));
+    }
     if (admit_ns) admit_ns->push_back((now_ns() - begin) / static_cast<double>(tokens.size()));
     begin = now_ns();
     for (uint32_t i = 0; i < decodes; ++i) {
@@ -98,7 +106,9 @@ void costs() {
     tokens = prompt;
     serve(0, &warm, nullptr);
   }
-  std::printf("cost, medians of %u runs, pool of 8192 blocks of 32\n", kRuns);
+  std::printf("cost, medians of %u runs, pool of 8192 blocks of 32", kRuns);
+  if (window != 0) std::printf(", a second group with a window of %u", window);
+  std::printf("\n");
   std::printf("  prompt of %u, a quarter known   %6.2f ns a token (look-up, blocks, publication)\n",
               kPrompt, median(cold));
   std::printf("  the same prompt again           %6.2f ns a token\n", median(warm));
@@ -215,7 +225,8 @@ int run(int argc, char** argv) {
   } else if (!read_trace(path, trace)) {
     return 1;
   }
-  costs();
+  costs(0);
+  costs(512);
   evictions(trace, scan);
   return 0;
 }

@@ -756,7 +756,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   void publish(Sequence& sequence, std::span<const TokenId> computed) {
     PW_CHECK(computed.size() >= sequence.computed);
     for (uint32_t g = 0; g < groups(); ++g)
-      PW_CHECK(blocks_for(computed.size()) <= sequence.tables.size(g));
+      PW_CHECK(computed.size() <= std::size_t{sequence.tables.size(g)} * config.block_tokens);
     sequence.computed = static_cast<uint32_t>(computed.size());
     if (enters_cache(sequence)) {
       enter(sequence, computed);
@@ -785,15 +785,18 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
   Status ensure(Sequence& sequence, uint32_t tokens, Orders& orders) {
     const uint32_t end = blocks_for(tokens);
+    bool covered = true;  // as most tokens of an answer are
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint32_t needed =
           blocks_missing(sequence, g, end) + tail_is_shared(sequence, g, tokens);
+      covered = covered && needed == 0;
       if (needed > pools[g].available()) {
         return {ErrorCode::kPoolExhausted,
                 "the sequence needs " + std::to_string(needed) + " more KV blocks, " +
                     std::to_string(pools[g].available()) + " can be had"};
       }
     }
+    if (covered) return Status::ok();
     for (uint32_t g = 0; g < groups(); ++g) {
       if (tail_is_shared(sequence, g, tokens)) {
         const uint32_t tail = sequence.computed / config.block_tokens;
