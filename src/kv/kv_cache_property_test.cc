@@ -54,7 +54,7 @@ uint32_t common(const Tokens& a, const Tokens& b) {
   return n;
 }
 
-enum class Sabotage { kNone, kLoseCopies, kPublishBeforeStep };
+enum class Sabotage { kNone, kLoseCopies, kPublishBeforeStep, kShortWindow };
 
 class Life {
  public:
@@ -102,14 +102,19 @@ class Life {
     alphabet_ = 1 + static_cast<uint32_t>(prng_.below(4));
     spaces_ = 1 + static_cast<uint32_t>(prng_.below(3));
     patient_ = chance(70);
-    length_max_ = 1 + prng_.below(std::min<uint64_t>(6 * config_.block_tokens + 4, 700));
+    const uint64_t longest =
+        (sliding_ ? 12 : 6) * uint64_t{config_.block_tokens} + (sliding_ ? 40 : 4);
+    length_max_ = 1 + prng_.below(std::min<uint64_t>(longest, 700));
     // Swarm: a life may lack some kinds of event altogether.
     for (uint32_t& weight : weights_)
       weight = chance(25) ? 0 : 1 + static_cast<uint32_t>(prng_.below(10));
     weights_[kAdmit] = std::max(weights_[kAdmit], 3u);
     weights_[kClear] = chance(70) ? 0 : 1;
 
-    auto created = KvCache::create(config_);
+    CacheConfig given = config_;
+    for (CacheGroup& group : given.groups)
+      group.window -= sabotage_ == Sabotage::kShortWindow && group.window > 1;
+    auto created = KvCache::create(given);
     cache_ = std::move(created).value();
     for (const CacheGroup& group : config_.groups) {
       memory_.emplace_back(std::size_t{group.blocks} * config_.block_tokens, 0);
@@ -368,6 +373,8 @@ class Life {
       expected = fingerprint(expected, open.tokens[p]);
       for (uint32_t g = 0; g < cache_->groups(); ++g) {
         if (p / config_.block_tokens < first_held(g, open.computed)) continue;
+        if (!cache_->table(open.id, g)[p / config_.block_tokens].valid())
+          return fail("a position of the window is in no block");
         if (cell(open, g, p) != expected) return fail("a position holds another prefix's K and V");
       }
     }
@@ -829,6 +836,14 @@ TEST(KvCacheProperty, NoticesC02BlocksThatArePublishedBeforeTheyAreComputed) {
   uint64_t caught = 0;
   for (current_seed = 1; current_seed <= 200; ++current_seed) {
     caught += !Life(current_seed, Sabotage::kPublishBeforeStep).run(80).empty();
+  }
+  EXPECT_GT(caught, 20u);
+}
+
+TEST(KvCacheProperty, NoticesAWindowThatIsOnePositionShort) {
+  uint64_t caught = 0;
+  for (current_seed = 1; current_seed <= 200; ++current_seed) {
+    caught += !Life(current_seed, Sabotage::kShortWindow).run(300).empty();
   }
   EXPECT_GT(caught, 20u);
 }

@@ -406,6 +406,25 @@ TEST(KvCache, HandsOutShuffledBlocksUnderTheDebugFlag) {
   EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end());
 }
 
+TEST(KvCache, KeepsWhatIsBeforeABlockThatWasReadAlsoWhenATwinTookItsPlace) {
+  CacheConfig config;
+  config.protected_share = 0.1;  // one block
+  Bench kv(16, 4, config);
+  const Tokens prompt = range(0, 8);
+  const Admitted first = kv.admit(prompt), second = kv.admit(prompt);
+  kv.compute(first.seq, range(0, 4));
+  kv.compute(second.seq, prompt);  // its first block is a twin, its second findable
+  kv.release(first.seq);
+  EXPECT_EQ(kv.serve(prompt + range(50, 2)), 8u);  // reads both
+  kv.serve(range(100, 5));
+  kv.serve(range(100, 5));  // now this is the block that is protected
+  const Admitted large = kv.admit(range(1000, 48));
+  ASSERT_TRUE(
+      kv.ensure(large.seq, 4 * (kv.counts().free + 2)));  // the first block goes: the twin stays
+  kv.release(second.seq);  // checks that it does not go before the block that was read
+  kv.release(large.seq);
+}
+
 TEST(KvCache, LetsATwinTakeThePlaceOfAnEvictedBlock) {
   Bench kv(6);
   const Tokens prompt = range(0, 8);
