@@ -581,6 +581,40 @@ TEST(Core, ALongPrefillNeverTakesAnothersTurnC21) {
   EXPECT_LE(bench.executor.largest_step_tokens(), 64U);
 }
 
+TEST(Core, GapsDoNotGrowWithTheLengthOfAnothersPromptC21) {
+  // A machine on which a row costs 1 ms, and as much again for every 1,000 positions before it.
+  const auto longest_gap_ms = [](std::size_t prompt_tokens) {
+    SimClock* clock = nullptr;
+    FakeExecutorOptions executor = pool(16, 1024);
+    TimeNs step_ns = 0;
+    executor.on_step = [&](std::span<const model::StepRun> runs) {
+      step_ns = 0;
+      for (const model::StepRun& run : runs) {
+        step_ns += static_cast<TimeNs>(run.tokens.size()) *
+                   (1'000'000 + TimeNs{1'000} * (run.position + run.tokens.size() / 2));
+      }
+      clock->advance(step_ns);
+    };
+    Bench bench(executor);
+    clock = &bench.clock;
+    const auto stream = bench.submit(greedy(prompt_of(10), 2000));
+    for (int i = 0; i < 20; ++i) bench.step();
+    const auto prompt = bench.submit(greedy(prompt_of(prompt_tokens, 2), 1));
+    TimeNs longest = 0;
+    while (!prompt->finished) {
+      bench.step();
+      longest = std::max(longest, step_ns);
+    }
+    EXPECT_FALSE(stream->finished.has_value());
+    return longest / 1'000'000;
+  };
+  const int64_t short_gap = longest_gap_ms(2000);
+  const int64_t long_gap = longest_gap_ms(8000);
+  // The very first chunk is cut before anything was measured: up to 512 tokens.
+  EXPECT_LE(short_gap, 700);
+  EXPECT_LE(long_gap, short_gap * 3 / 2);
+}
+
 TEST(Core, PromptsAreComputedInOrderOfArrival) {
   Options options;
   options.step_tokens = 50;

@@ -219,7 +219,17 @@ struct Totals {
 void run_seed(uint64_t seed, Totals& totals) {
   Prng prng(mix64(seed));
   const Scenario scenario = make_scenario(prng);
-  Bench bench(scenario.executor, scenario.options);
+  // Steps take time, so that chunks are cut by time as well; how long is part of the seed.
+  SimClock* clock = nullptr;
+  FakeExecutorOptions executor = scenario.executor;
+  const auto token_ns = static_cast<TimeNs>(1 + prng.below(8'000'000));
+  executor.on_step = [&clock, token_ns](std::span<const model::StepRun> runs) {
+    for (const model::StepRun& run : runs) {
+      clock->advance(token_ns * static_cast<TimeNs>(run.tokens.size()));
+    }
+  };
+  Bench bench(executor, scenario.options);
+  clock = &bench.clock;
   struct Client {
     std::shared_ptr<Recorder> recorder;
     RequestId id;
