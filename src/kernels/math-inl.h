@@ -54,16 +54,18 @@ HWY_INLINE float fold_lanes(const F32 (&lanes)[kVectors]) {
   return x[0];
 }
 
-// e^x. n = round(x / ln 2), r = x - n ln 2 in two FMAs (|r| < 0.347), e^r = 1 + (r + r^2 (1/2 + r/6
-// + ... + r^5/5040)): the first missing term is below 5.3e-9 relative. 2^n by its exponent field, n
-// in [-126, 127].
+// e^x. n = x / ln 2 rounded to an integer by adding 1.5 * 2^23, whose last bits it then is; r = x -
+// n ln 2 in two FMAs
+// (|r| < 0.347); e^r = 1 + (r + r^2 (1/2 + r/6 + ... + r^5/5040)): the first missing term is
+// below 5.3e-9 relative. 2^n by its exponent field, n in [-126, 127].
 HWY_INLINE F32 exp_lanes(F32 x) {
   const DF df;
   const DI di;
   const F32 low = hn::Set(df, -87.3f);
-  const auto underflow = hn::Lt(x, low);
+  const F32 shift = hn::Set(df, 0x1.8p23f);
   const F32 clamped = hn::Min(hn::Max(x, low), hn::Set(df, 88.3f));
-  const F32 n = hn::Round(hn::Mul(clamped, hn::Set(df, 1.44269504f)));
+  const F32 shifted = hn::MulAdd(clamped, hn::Set(df, 1.44269504f), shift);
+  const F32 n = hn::Sub(shifted, shift);
   F32 r = hn::NegMulAdd(n, hn::Set(df, 0x1.62e4p-1f), clamped);  // 15 bits: n times it is exact
   r = hn::NegMulAdd(n, hn::Set(df, 0x1.7f7d1cp-20f), r);
   F32 p = hn::Set(df, 1.0f / 5040.0f);
@@ -73,8 +75,8 @@ HWY_INLINE F32 exp_lanes(F32 x) {
   p = hn::MulAdd(p, r, hn::Set(df, 1.0f / 6.0f));
   p = hn::MulAdd(p, r, hn::Set(df, 0.5f));
   const F32 e = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(df, 1.0f));
-  const I32 exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::IfThenZeroElse(underflow, hn::Mul(e, hn::BitCast(df, exponent)));
+  const I32 exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(di, shifted), hn::Set(di, 127)));
+  return hn::IfThenZeroElse(hn::Lt(x, low), hn::Mul(e, hn::BitCast(df, exponent)));
 }
 
 // kLanes values of a cache type as f32. `p` may be unaligned.
