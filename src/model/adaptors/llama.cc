@@ -33,9 +33,10 @@ Result<RopeSpec> read_rope(const MetadataReader& keys, uint32_t key_dim) {
   if (scaling == "linear" || (scaling == "none" && old_linear != 1.0)) {
     rope.position_scale = 1.0 / factor;
   } else if (scaling != "none") {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: {} '{}' is not supported; supported: none, linear",
-                             keys.file().path(), keys.key("rope.scaling.type"), scaling)};
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("{}: {} '{}' is not supported; supported: none, linear", keys.file().path(),
+                    keys.key("rope.scaling.type"), gguf::printable(scaling))};
   }
   return rope;
 }
