@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +29,7 @@
 #include "server/api.h"
 #include "server/api_keys.h"
 #include "server/http_server.h"
+#include "server/loading_gate.h"
 #include "telemetry/metrics.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -316,6 +320,30 @@ engine::Options engine_options(const ServeFlags& flags, uint32_t context) {
   return options;
 }
 
+/// The network thread: runs from before the model is there, so that probes get an answer meanwhile.
+class NetworkThread {
+ public:
+  NetworkThread(server::HttpServer& listener, server::LoadingGate& gate)
+      : listener_(listener), thread_([this, &gate] {
+          listener_.run(gate);
+          // A signal before the model is there: nothing is under way that could be finished.
+          if (!gate.is_open() && !failed_) std::_Exit(0);
+        }) {}
+  /// Leaving early: the model could not be loaded.
+  ~NetworkThread() {
+    if (!thread_.joinable()) return;
+    failed_ = true;
+    listener_.stop();
+    thread_.join();
+  }
+  void wait() { thread_.join(); }
+
+ private:
+  server::HttpServer& listener_;
+  std::atomic<bool> failed_{false};
+  std::thread thread_;
+};
+
 Status serve(const ServeFlags& flags) {
   const std::optional<KvType> kv_type = parse_kv_type(flags.kv_type);
   if (!kv_type) {
@@ -329,6 +357,13 @@ Status serve(const ServeFlags& flags) {
   http.port = flags.port;
   PW_ASSIGN_OR_RETURN(const std::unique_ptr<server::HttpServer> listener,
                       server::HttpServer::listen(http, clock));
+
+  uint64_t random_seed = 0;
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(&random_seed), sizeof random_seed) != 1) {
+    return {ErrorCode::kIo, "the system gives no random numbers"};
+  }
+  server::LoadingGate gate(random_seed);
+  NetworkThread network(*listener, gate);
 
   PW_ASSIGN_OR_RETURN(std::unique_ptr<gguf::File> file, gguf::File::open(flags.model));
   PW_ASSIGN_OR_RETURN(const model::ModelSpec spec, model::spec_from_gguf(*file));
@@ -389,14 +424,12 @@ Status serve(const ServeFlags& flags) {
   setup.clock = &clock;
   setup.unix_time_s = unix_time_s;
   setup.log = [logger](std::string_view line) { logger->info("{}", line); };
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(&setup.random_seed), sizeof setup.random_seed) !=
-      1) {
-    return {ErrorCode::kIo, "the system gives no random numbers"};
-  }
+  setup.random_seed = random_seed + 1;  // other ids than the gate's
   const std::unique_ptr<server::Handler> api = server::make_api(std::move(setup));
 
   print_screen(flags, spec, geometry, pool, *executor, served, listener->port());
-  listener->run(*api);
+  gate.open(*api);
+  network.wait();
   fmt::print("stopped\n");
   return Status::ok();
 }
