@@ -22,7 +22,7 @@ namespace pagewise::text::jinja {
 class Session {
  public:
   // A prompt of 10 MB costs about 3 M units, a plain node of a template one: the bound is a second
-  // or two of work, and a gigabyte of strings.
+  // or two of work, and some hundred megabytes of values kept.
   static constexpr uint64_t kWorkMax = 20'000'000;
   static constexpr std::size_t kTextBytesMax = std::size_t{64} << 20;
   static constexpr std::size_t kListItemsMax = 1'000'000;
@@ -33,6 +33,10 @@ class Session {
   Status spend_text(std::size_t bytes);
   /// Pays for a list about to be made. Errors: as spend(), and when it is over kListItemsMax.
   Status spend_list(std::size_t items);
+  /// The same for a list of new texts: each costs an allocation.
+  Status spend_text_list(std::size_t items);
+  /// Pays for comparing a name with up to `names` others.
+  Status spend_search(std::size_t names) { return spend(1 + names / 16); }
   Namespace* make_namespace();
 
  private:
