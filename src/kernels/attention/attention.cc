@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "base/check.h"
@@ -303,15 +304,25 @@ HWY_INLINE float element_to_float(LoadF32, float x) { return x; }
 HWY_INLINE float element_to_float(LoadF16, uint16_t x) { return half_to_float(x); }
 HWY_INLINE float element_to_float(LoadBF16, uint16_t x) { return bf16_to_float(x); }
 
-// `count` elements to f32. Whole vectors may run past `count` up to `room` elements, where there is
-// memory of the same row: lanes that no score or output uses.
+// `rows` rows of `count` elements to f32. Where `whole`, counts are rounded up to whole vectors,
+// which the memory of a row must have; the lanes beyond are used by no score and no output. Columns
+// of vectors, not rows, are the outer loop: rows are many and two to eight vectors long.
 template <typename Load>
-HWY_INLINE void widen(const typename Load::Element* from, std::size_t count, std::size_t room,
-                      float* to) {
-  std::size_t i = 0;
-  for (; i < count && i + kLanes <= room; i += kLanes)
-    hn::StoreU(Load::load(from + i), DF(), to + i);
-  for (; i < count; ++i) to[i] = element_to_float(Load(), from[i]);
+HWY_INLINE void widen(const typename Load::Element* from, std::size_t from_stride, std::size_t rows,
+                      std::size_t count, bool whole, float* to, std::size_t to_stride) {
+  const std::size_t vectors = whole ? (count + kLanes - 1) / kLanes : count / kLanes;
+  for (std::size_t v = 0; v < vectors; ++v) {
+    const typename Load::Element* in = from + v * kLanes;
+    float* out = to + v * kLanes;
+    for (std::size_t r = 0; r < rows; ++r, in += from_stride, out += to_stride)
+      hn::StoreU(Load::load(in), DF(), out);
+  }
+  if (vectors * kLanes >= count) return;
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t i = vectors * kLanes; i < count; ++i) {
+      to[r * to_stride + i] = element_to_float(Load(), from[r * from_stride + i]);
+    }
+  }
 }
 
 // One thread's walk through tasks: everything that does not change between them.
@@ -340,7 +351,6 @@ class Runner {
 
   // `next`: the task after this one, whose first block is asked for in time; may be null.
   void run(const AttentionTask& task, const AttentionTask* next) {
-    tile_.count = 0;
     if (task.split) {
       for (uint32_t s = task.segment_begin; s < task.segment_end; ++s) {
         gather(task, s);
@@ -456,11 +466,11 @@ class Runner {
       begin_ = std::min(begin_, tile_.rows[i].begin);
       end_ = std::max(end_, tile_.rows[i].end);
     }
-    next_key_ = nullptr;
+    next_keys_count_ = 0;
     if (segment + 1 < task.segment_end) {
-      next_key_ = reinterpret_cast<const char*>(first_key(task, segment + 1));
+      find_next_keys(task, segment + 1);
     } else if (next != nullptr) {
-      next_key_ = reinterpret_cast<const char*>(first_key(*next, next->segment_begin));
+      find_next_keys(*next, next->segment_begin);
     }
     switch (layer_.key_type) {
       case KvType::kF32:
@@ -515,13 +525,18 @@ class Runner {
            std::size_t{p.slot} * shape_.value_dim;
   }
 
-  // Where the keys of a task's segment begin: of its first slice, from a block's start.
-  const std::byte* first_key(const AttentionTask& task, uint32_t segment) const {
+  // The blocks of the first chunk of a task's segment.
+  void find_next_keys(const AttentionTask& task, uint32_t segment) {
     const AttentionSlice& slice = plan_.slices[task.slice_begin];
     const uint32_t begin =
         std::max(attention_begin(shape_, slice.position), segment * kSegmentTokens);
-    if (begin >= slice.position + slice.rows) return nullptr;
-    return layer_.key(slice.blocks[begin / shape_.block_tokens], task.kv_head);
+    const uint32_t end = std::min(slice.position + slice.rows, begin + kChunkTokens);
+    for (uint32_t at = begin; at < end && next_keys_count_ < std::size(next_keys_);) {
+      const BlockId block = slice.blocks[at / shape_.block_tokens];
+      next_keys_[next_keys_count_++] =
+          reinterpret_cast<const char*>(layer_.key(block, task.kv_head));
+      at += shape_.block_tokens - at % shape_.block_tokens;
+    }
   }
 
   // What is read after the keys (values) in front of `at`: the next piece, or what follows the
@@ -534,7 +549,7 @@ class Runner {
   const char* after_values(uint32_t at) const {
     if (at < end_)
       return reinterpret_cast<const char*>(layer_.value(piece(at, end_).block, kv_head_));
-    return next_key_;
+    return next_keys_count_ > 0 ? next_keys_[0] : nullptr;
   }
 
   // Asks for part `part` of `parts` of the keys (values) of [at, end).
@@ -590,12 +605,12 @@ class Runner {
       for (uint32_t at = from; at < chunk_end;) {
         const Piece p = piece(at, chunk_end);
         const auto* key = key_at<Load>(p);
-        const std::size_t room =
-            std::min<std::size_t>(shape_.block_tokens - p.slot, kChunkTokens - (at - chunk));
-        for (std::size_t d = 0; d < shape_.key_dim; ++d) {
-          widen<Load>(key + d * shape_.block_tokens, p.count, room,
-                      tile_.widened + d * kChunkTokens + (at - chunk));
-        }
+        // Blocks of whole vectors begin on one in the chunk, too, or behind a window's start in the
+        // block.
+        widen<Load>(
+            key, shape_.block_tokens, shape_.key_dim, p.count,
+            shape_.block_tokens % 16 == 0 && p.slot % kLanes == 0 && (at - chunk) % kLanes == 0,
+            tile_.widened + (at - chunk), kChunkTokens);
         at += p.count;
       }
       for (std::size_t i = 0; i < tiles; ++i) {
@@ -644,20 +659,22 @@ class Runner {
       const uint32_t to = std::min(chunk + kChunkTokens, end_);
       for (uint32_t at = from; at < to;) {
         const Piece p = piece(at, to);
-        const auto* value = value_at<Load>(p);
-        for (uint32_t t = 0; t < p.count; ++t, value += shape_.value_dim) {
-          float* wide = tile_.widened + (at - from + t) * plan_.value_stride;
-          widen<Load>(value, shape_.value_dim, shape_.value_dim, wide);
-          for (std::size_t j = shape_.value_dim; j < plan_.value_stride; ++j) wide[j] = 0.0f;
+        float* wide = tile_.widened + (at - from) * plan_.value_stride;
+        widen<Load>(value_at<Load>(p), shape_.value_dim, p.count, shape_.value_dim, false, wide,
+                    plan_.value_stride);
+        for (uint32_t t = 0; t < p.count && shape_.value_dim < plan_.value_stride; ++t) {
+          std::fill(wide + t * plan_.value_stride + shape_.value_dim,
+                    wide + (t + 1) * plan_.value_stride, 0.0f);
         }
         at += p.count;
       }
       for (std::size_t i = 0; i < tiles; ++i) {
         if (to < end_) {
           prefetch_values(to, std::min(to + kChunkTokens, end_), i, tiles);
-        } else if (next_key_ != nullptr) {
+        } else {
           const Range part = split(std::size_t{shape_.key_dim} * shape_.block_tokens * 2, i, tiles);
-          prefetch(next_key_ + part.begin, part.size());
+          for (std::size_t k = 0; k < next_keys_count_; ++k)
+            prefetch(next_keys_[k] + part.begin, part.size());
         }
         value_span<LoadWidened>(split(tile_.count, i, tiles), tile_.widened, plan_.value_stride,
                                 from, to, nullptr);
@@ -715,7 +732,8 @@ class Runner {
   uint32_t first_ = 0;  // its first position
   uint32_t begin_ = 0;  // positions that any row sees, counted from first_
   uint32_t end_ = 0;
-  const char* next_key_ = nullptr;  // keys that are read after this segment, or null
+  const char* next_keys_[4] = {};  // blocks whose keys are read after this segment
+  std::size_t next_keys_count_ = 0;
 };
 
 void run_tasks(AttentionPlanImpl& plan, const PagedLayer& layer, const float* q,

@@ -2,6 +2,7 @@
 #include "kernels/attention/plan.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/check.h"
 #include "kernels/paged_view.h"
@@ -109,10 +110,9 @@ bool AttentionPlanImpl::add_split_rows(const AttentionSlice& slice) {
   return true;
 }
 
-// One task per KV head. Cost in token x row products, plus the keys and values that pass by
-// whatever the rows.
-void AttentionPlanImpl::add_task(const AttentionTask& task) {
-  constexpr uint64_t kLoadCost = 4;
+// In token x row products, plus the keys and values that pass by whatever the rows.
+uint64_t AttentionPlanImpl::cost(const AttentionTask& task) const {
+  constexpr uint64_t kLoadCost = 8;
   uint64_t cost = 0;
   for (uint32_t s = task.segment_begin; s < task.segment_end; ++s) {
     uint64_t tokens = 0;
@@ -126,8 +126,21 @@ void AttentionPlanImpl::add_task(const AttentionTask& task) {
     }
     cost += tokens * kLoadCost;
   }
-  tasks.push_back(task);
-  cost_before.push_back(cost_before.back() + cost);
+  return cost;
+}
+
+// Tasks in the order in which threads take them, and where each thread's part begins. A KV head's
+// tasks stand together, and in them a group's: its keys and values stay in cache, and its packed
+// queries in place.
+void AttentionPlanImpl::arrange() {
+  std::sort(tasks.begin(), tasks.end(), [&](const AttentionTask& a, const AttentionTask& b) {
+    const auto key = [&](const AttentionTask& task) {
+      return std::tuple(task.kv_head, slices[task.slice_begin].row, task.segment_begin);
+    };
+    return key(a) < key(b);
+  });
+  cost_before.assign(1, 0);
+  for (const AttentionTask& task : tasks) cost_before.push_back(cost_before.back() + cost(task));
 }
 
 // A long run: tiles of tokens, each walking all its segments.
@@ -142,8 +155,8 @@ void AttentionPlanImpl::plan_streaming(const PagedRun& run) {
     const auto at = static_cast<uint32_t>(slices.size());
     slices.push_back(slice);
     for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-      add_task({h, at, at + 1, static_cast<uint32_t>(segments.begin),
-                static_cast<uint32_t>(segments.end), false});
+      tasks.push_back({h, at, at + 1, static_cast<uint32_t>(segments.begin),
+                       static_cast<uint32_t>(segments.end), false});
     }
   }
 }
@@ -202,7 +215,7 @@ void AttentionPlanImpl::plan_split(std::size_t slice_begin, std::size_t slice_en
         slices.push_back(slice);
       }
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-        add_task({h, at, static_cast<uint32_t>(slices.size()), segment, segment + 1, true});
+        tasks.push_back({h, at, static_cast<uint32_t>(slices.size()), segment, segment + 1, true});
       }
     }
   }
@@ -260,6 +273,7 @@ void AttentionPlan::build(std::span<const PagedRun> runs) {
       plan.plan_streaming(run);
     }
   }
+  plan.arrange();
 }
 
 }  // namespace pagewise::kernels
