@@ -62,20 +62,33 @@ HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
 }
 
 // Blocks of one head lie apart, so hardware prefetchers see each of them as a new stream, and a few
-// kilobytes are over before they have caught up. While a piece of a block is used, the kernels
-// below therefore ask for the next one, `ahead`, as fast as they read.
+// kilobytes are over before they have caught up. The loops below therefore ask for what is used
+// next, a little in each iteration: asked for at once, it would fill the queue of outstanding
+// misses and stop everything else.
+struct Ahead {
+  const char* base = nullptr;
+  std::size_t step = 0;   // bytes from one iteration to the next
+  std::size_t bytes = 0;  // in each; 0: nothing
+
+  HWY_INLINE void ask(std::size_t iteration) const { prefetch(base + iteration * step, bytes); }
+};
+
+// `bytes` in a row, spread over `iterations`.
+HWY_INLINE Ahead spread(const void* base, std::size_t bytes, std::size_t iterations) {
+  const std::size_t step = (bytes / HWY_MAX(iterations, 1) + 63) / 64 * 64;
+  return {static_cast<const char*>(base), step, step};
+}
 
 // scores[r][t] = sum over d, ascending, of key[d][t] * q[d][r], for T vectors of tokens.
 template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE void score_tile(const typename Load::Element* key, std::size_t key_stride,
-                           const float* q, std::size_t key_dim, float* scores, const char* ahead) {
-  constexpr std::size_t kBytes = T * kLanes * sizeof(typename Load::Element);
+                           const float* q, std::size_t key_dim, float* scores, const Ahead& ahead) {
   F32 acc[R][T];
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::Zero(DF());
   }
   for (std::size_t d = 0; d < key_dim; ++d, key += key_stride, q += R) {
-    if constexpr (!std::is_same_v<Load, LoadWidened>) prefetch(ahead + d * kBytes, kBytes);
+    ahead.ask(d);
     F32 k[T];
     for (std::size_t t = 0; t < T; ++t) k[t] = Load::load(key + t * kLanes);
     for (std::size_t r = 0; r < R; ++r) {
@@ -89,13 +102,22 @@ HWY_INLINE void score_tile(const typename Load::Element* key, std::size_t key_st
   }
 }
 
+// What a tile of vectors [t, t + count) asks for: of the next piece, just as much as it reads
+// itself; where the data is scratch, all of it with the first vectors.
+template <typename Load>
+HWY_INLINE Ahead part_of(const Ahead& ahead, std::size_t t, std::size_t count) {
+  if constexpr (std::is_same_v<Load, LoadWidened>) return t == 0 ? ahead : Ahead{};
+  constexpr std::size_t kBytes = kLanes * sizeof(typename Load::Element);
+  return {ahead.base + t * kBytes, ahead.step, ahead.bytes == 0 ? 0 : count * kBytes};
+}
+
 template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE std::size_t score_tiles(const typename Load::Element* key, std::size_t key_stride,
                                    const float* q, std::size_t key_dim, float* scores,
-                                   std::size_t t, std::size_t vectors, const char* ahead) {
+                                   std::size_t t, std::size_t vectors, const Ahead& ahead) {
   for (; t + T <= vectors; t += T) {
     score_tile<R, T, Load>(key + t * kLanes, key_stride, q, key_dim, scores + t * kLanes,
-                           ahead + t * kLanes * sizeof(typename Load::Element) * key_dim);
+                           part_of<Load>(ahead, t, T));
   }
   return t;
 }
@@ -103,7 +125,7 @@ HWY_INLINE std::size_t score_tiles(const typename Load::Element* key, std::size_
 template <std::size_t R, typename Load>
 HWY_NOINLINE void score_vectors(const typename Load::Element* key, std::size_t key_stride,
                                 const float* q, std::size_t key_dim, float* scores,
-                                std::size_t vectors, const char* ahead) {
+                                std::size_t vectors, const Ahead& ahead) {
   std::size_t t =
       score_tiles<R, kTileT, Load>(key, key_stride, q, key_dim, scores, 0, vectors, ahead);
   if constexpr (kTileT > 2)
@@ -114,7 +136,7 @@ HWY_NOINLINE void score_vectors(const typename Load::Element* key, std::size_t k
 template <typename Load>
 void score_rows(std::size_t rows, const typename Load::Element* key, std::size_t key_stride,
                 const float* q, std::size_t key_dim, float* scores, std::size_t vectors,
-                const char* ahead) {
+                const Ahead& ahead) {
   switch (rows) {
     case 1:
       return score_vectors<1, Load>(key, key_stride, q, key_dim, scores, vectors, ahead);
@@ -135,15 +157,14 @@ void score_rows(std::size_t rows, const typename Load::Element* key, std::size_t
 template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE void value_tile(const typename Load::Element* value, std::size_t value_stride,
                            const float* weights, std::size_t tokens, float* acc_rows,
-                           std::size_t acc_stride, const char* ahead) {
-  constexpr std::size_t kBytes = T * kLanes * sizeof(typename Load::Element);
+                           std::size_t acc_stride, const Ahead& ahead) {
   F32 acc[R][T];
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t t = 0; t < T; ++t)
       acc[r][t] = hn::LoadU(DF(), acc_rows + r * acc_stride + t * kLanes);
   }
   for (std::size_t i = 0; i < tokens; ++i, value += value_stride, ++weights) {
-    if constexpr (!std::is_same_v<Load, LoadWidened>) prefetch(ahead + i * kBytes, kBytes);
+    ahead.ask(i);
     F32 v[T];
     for (std::size_t t = 0; t < T; ++t) v[t] = Load::load(value + t * kLanes);
     for (std::size_t r = 0; r < R; ++r) {
@@ -161,11 +182,10 @@ template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE std::size_t value_tiles(const typename Load::Element* value, std::size_t value_stride,
                                    const float* weights, std::size_t tokens, float* acc,
                                    std::size_t acc_stride, std::size_t t, std::size_t vectors,
-                                   const char* ahead) {
+                                   const Ahead& ahead) {
   for (; t + T <= vectors; t += T) {
     value_tile<R, T, Load>(value + t * kLanes, value_stride, weights, tokens, acc + t * kLanes,
-                           acc_stride,
-                           ahead + t * kLanes * sizeof(typename Load::Element) * tokens);
+                           acc_stride, part_of<Load>(ahead, t, T));
   }
   return t;
 }
@@ -173,7 +193,7 @@ HWY_INLINE std::size_t value_tiles(const typename Load::Element* value, std::siz
 template <std::size_t R, typename Load>
 HWY_NOINLINE void value_vectors(const typename Load::Element* value, std::size_t value_stride,
                                 const float* weights, std::size_t tokens, float* acc,
-                                std::size_t acc_stride, std::size_t vectors, const char* ahead) {
+                                std::size_t acc_stride, std::size_t vectors, const Ahead& ahead) {
   std::size_t t = value_tiles<R, kTileT, Load>(value, value_stride, weights, tokens, acc,
                                                acc_stride, 0, vectors, ahead);
   if constexpr (kTileT > 2) {
@@ -186,7 +206,7 @@ HWY_NOINLINE void value_vectors(const typename Load::Element* value, std::size_t
 template <typename Load>
 void value_rows(std::size_t rows, const typename Load::Element* value, std::size_t stride,
                 const float* weights, std::size_t tokens, float* acc, std::size_t acc_stride,
-                std::size_t vectors, const char* ahead) {
+                std::size_t vectors, const Ahead& ahead) {
   switch (rows) {
     case 1:
       return value_vectors<1, Load>(value, stride, weights, tokens, acc, acc_stride, vectors,
@@ -539,42 +559,47 @@ class Runner {
     }
   }
 
-  // What is read after the keys (values) in front of `at`: the next piece, or what follows the
-  // last.
-  const char* after_keys(uint32_t at) const {
-    if (at < end_)
-      return reinterpret_cast<const char*>(layer_.key(piece(at, end_).block, kv_head_));
-    return reinterpret_cast<const char*>(layer_.value(piece(begin_, end_).block, kv_head_));
+  std::size_t key_bytes() const { return layer_.key_type == KvType::kF32 ? 4 : 2; }
+  std::size_t value_bytes() const { return layer_.value_type == KvType::kF32 ? 4 : 2; }
+
+  // What follows the keys (values) in front of `at` when they are read piece by piece.
+  Ahead after_keys(uint32_t at) const {
+    if (at >= end_) return values_ahead(begin_, end_, 0, shape_.key_dim);
+    return keys_ahead(at, end_, 0);
   }
-  const char* after_values(uint32_t at) const {
-    if (at < end_)
-      return reinterpret_cast<const char*>(layer_.value(piece(at, end_).block, kv_head_));
-    return next_keys_count_ > 0 ? next_keys_[0] : nullptr;
+  Ahead after_values(uint32_t at, uint32_t iterations) const {
+    return at < end_ ? values_ahead(at, end_, 0, iterations) : next_ahead(0, iterations);
   }
 
-  // Asks for part `part` of `parts` of the keys (values) of [at, end).
-  void prefetch_keys(uint32_t at, uint32_t end, std::size_t part, std::size_t parts) const {
-    const std::size_t element = layer_.key_type == KvType::kF32 ? 4 : 2;
-    while (at < end) {
+  // Piece `index` of the keys of [at, end), a channel an iteration.
+  Ahead keys_ahead(uint32_t at, uint32_t end, std::size_t index) const {
+    for (; at < end; --index) {
       const Piece p = piece(at, end);
-      const std::byte* key = layer_.key(p.block, kv_head_) + p.slot * element;
-      const Range channels = split(shape_.key_dim, part, parts);
-      for (std::size_t d = channels.begin; d < channels.end; ++d) {
-        prefetch(key + d * shape_.block_tokens * element, p.count * element);
+      if (index == 0) {
+        return {reinterpret_cast<const char*>(layer_.key(p.block, kv_head_)) + p.slot * key_bytes(),
+                shape_.block_tokens * key_bytes(), p.count * key_bytes()};
       }
       at += p.count;
     }
+    return {};
   }
-  void prefetch_values(uint32_t at, uint32_t end, std::size_t part, std::size_t parts) const {
-    const std::size_t row =
-        std::size_t{shape_.value_dim} * (layer_.value_type == KvType::kF32 ? 4 : 2);
-    while (at < end) {
+  // Piece `index` of the values of [at, end).
+  Ahead values_ahead(uint32_t at, uint32_t end, std::size_t index, std::size_t iterations) const {
+    const std::size_t row = shape_.value_dim * value_bytes();
+    for (; at < end; --index) {
       const Piece p = piece(at, end);
-      const Range tokens = split(p.count, part, parts);
-      prefetch(layer_.value(p.block, kv_head_) + (p.slot + tokens.begin) * row,
-               tokens.size() * row);
+      if (index == 0)
+        return spread(layer_.value(p.block, kv_head_) + p.slot * row, p.count * row, iterations);
       at += p.count;
     }
+    return {};
+  }
+  // Block `index` of the keys that come after this segment.
+  Ahead next_ahead(std::size_t index, std::size_t iterations) const {
+    if (index >= next_keys_count_) return {};
+    const std::size_t bytes =
+        std::min(shape_.block_tokens, kChunkTokens) * shape_.key_dim * key_bytes();
+    return spread(next_keys_[index], bytes, iterations);
   }
 
   template <typename Load>
@@ -615,17 +640,16 @@ class Runner {
       }
       for (std::size_t i = 0; i < tiles; ++i) {
         const Range rows = split(tile_.count, i, tiles);
-        if (chunk_end < end_) {
-          prefetch_keys(chunk_end, std::min(chunk_end + kChunkTokens, end_), i, tiles);
-        } else {
-          prefetch_values(begin_,
-                          std::min(begin_ / kChunkTokens * kChunkTokens + kChunkTokens, end_), i,
-                          tiles);
-        }
         if (span_of(rows, chunk, chunk_end).empty()) continue;
+        const Ahead ahead =
+            chunk_end < end_
+                ? keys_ahead(chunk_end, std::min(chunk_end + kChunkTokens, end_), i)
+                : values_ahead(begin_,
+                               std::min(begin_ / kChunkTokens * kChunkTokens + kChunkTokens, end_),
+                               i, shape_.key_dim);
         score_rows<LoadWidened>(rows.size(), tile_.widened, kChunkTokens,
                                 tile_.q + rows.begin * shape_.key_dim, shape_.key_dim,
-                                tile_.scores + rows.begin * kScoreStride + chunk, vectors, nullptr);
+                                tile_.scores + rows.begin * kScoreStride + chunk, vectors, ahead);
       }
     }
   }
@@ -648,7 +672,7 @@ class Runner {
       for (uint32_t at = begin_; at < end_;) {
         const Piece p = piece(at, end_);
         value_span<Load>({0, tile_.count}, value_at<Load>(p), shape_.value_dim, at, at + p.count,
-                         after_values(at + p.count));
+                         after_values(at + p.count, p.count));
         at += p.count;
       }
       return;
@@ -669,15 +693,11 @@ class Runner {
         at += p.count;
       }
       for (std::size_t i = 0; i < tiles; ++i) {
-        if (to < end_) {
-          prefetch_values(to, std::min(to + kChunkTokens, end_), i, tiles);
-        } else {
-          const Range part = split(std::size_t{shape_.key_dim} * shape_.block_tokens * 2, i, tiles);
-          for (std::size_t k = 0; k < next_keys_count_; ++k)
-            prefetch(next_keys_[k] + part.begin, part.size());
-        }
+        const Ahead ahead = to < end_
+                                ? values_ahead(to, std::min(to + kChunkTokens, end_), i, to - from)
+                                : next_ahead(i, to - from);
         value_span<LoadWidened>(split(tile_.count, i, tiles), tile_.widened, plan_.value_stride,
-                                from, to, nullptr);
+                                from, to, ahead);
       }
     }
   }
@@ -687,7 +707,7 @@ class Runner {
   // finite.
   template <typename Load>
   void value_span(Range rows, const typename Load::Element* value, std::size_t stride,
-                  uint32_t from, uint32_t to, const char* ahead) {
+                  uint32_t from, uint32_t to, const Ahead& ahead) {
     uint32_t common_begin = from;
     uint32_t common_end = to;
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
@@ -695,25 +715,25 @@ class Runner {
       common_end = std::min(common_end, tile_.rows[i].end);
     }
     const std::size_t vectors = plan_.value_stride / kLanes;
-    const auto add = [&](Range some, uint32_t begin, uint32_t end) {
+    const auto add = [&](Range some, uint32_t begin, uint32_t end, const Ahead& next) {
       if (begin >= end) return;
       value_rows<Load>(some.size(), value + (begin - from) * stride, stride,
                        tile_.scores + some.begin * kScoreStride + begin, end - begin,
                        tile_.acc + some.begin * plan_.state_stride, plan_.state_stride, vectors,
-                       ahead);
+                       next);
     };
     if (common_begin >= common_end) {
       for (std::size_t i = rows.begin; i < rows.end; ++i) {
-        add({i, i + 1}, std::max(from, tile_.rows[i].begin), std::min(to, tile_.rows[i].end));
+        add({i, i + 1}, std::max(from, tile_.rows[i].begin), std::min(to, tile_.rows[i].end), {});
       }
       return;
     }
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
-      add({i, i + 1}, std::max(from, tile_.rows[i].begin), common_begin);
+      add({i, i + 1}, std::max(from, tile_.rows[i].begin), common_begin, {});
     }
-    add(rows, common_begin, common_end);
+    add(rows, common_begin, common_end, ahead);
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
-      add({i, i + 1}, common_end, std::min(to, tile_.rows[i].end));
+      add({i, i + 1}, common_end, std::min(to, tile_.rows[i].end), {});
     }
   }
 
