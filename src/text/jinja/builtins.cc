@@ -613,6 +613,14 @@ Status Session::spend_list(std::size_t items) {
 
 Namespace* Session::make_namespace() { return &namespaces_.emplace_back(); }
 
+const Builtin& undefined_function() {
+  static const Builtin builtin = {
+      "undefined", [](const Call& call) -> Result<Value> { return undefined_error(call.subject); },
+      {},          0,
+      true,        true};
+  return builtin;
+}
+
 const Builtin* find_filter(std::string_view name) {
   static const std::vector<Builtin> table = {
       {"abs", filter_abs, {}, 0},

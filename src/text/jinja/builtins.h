@@ -65,6 +65,9 @@ struct Builtin {
   bool raises = false;  // its error is the template's own sentence and stays as it is
 };
 
+/// Stands for a function that does not exist; its subject is the undefined value to complain about.
+const Builtin& undefined_function();
+
 /// Null when `name` is not offered.
 const Builtin* find_filter(std::string_view name);
 const Builtin* find_test(std::string_view name);
