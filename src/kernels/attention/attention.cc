@@ -640,16 +640,18 @@ class Runner {
       }
       for (std::size_t i = 0; i < tiles; ++i) {
         const Range rows = split(tile_.count, i, tiles);
-        if (span_of(rows, chunk, chunk_end).empty()) continue;
+        const Range span = span_of(rows, chunk, chunk_end);
+        if (span.empty()) continue;
+        const std::size_t vectors_seen = (span.end - chunk + kLanes - 1) / kLanes;
         const Ahead ahead =
             chunk_end < end_
                 ? keys_ahead(chunk_end, std::min(chunk_end + kChunkTokens, end_), i)
                 : values_ahead(begin_,
                                std::min(begin_ / kChunkTokens * kChunkTokens + kChunkTokens, end_),
                                i, shape_.key_dim);
-        score_rows<LoadWidened>(rows.size(), tile_.widened, kChunkTokens,
-                                tile_.q + rows.begin * shape_.key_dim, shape_.key_dim,
-                                tile_.scores + rows.begin * kScoreStride + chunk, vectors, ahead);
+        score_rows<LoadWidened>(
+            rows.size(), tile_.widened, kChunkTokens, tile_.q + rows.begin * shape_.key_dim,
+            shape_.key_dim, tile_.scores + rows.begin * kScoreStride + chunk, vectors_seen, ahead);
       }
     }
   }

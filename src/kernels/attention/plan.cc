@@ -2,6 +2,7 @@
 #include "kernels/attention/plan.h"
 
 #include <algorithm>
+#include <string>
 #include <tuple>
 
 #include "base/check.h"
@@ -39,6 +40,24 @@ void derive(AttentionPlanImpl& impl) {
 
 }  // namespace
 
+Status check_attention_shape(const AttentionShape& shape) {
+  const auto refuse = [](const std::string& why) {
+    return Status(ErrorCode::kUnsupported, "attention with " + why);
+  };
+  if (shape.heads == 0 || shape.kv_heads == 0 || shape.heads % shape.kv_heads != 0) {
+    return refuse(std::to_string(shape.heads) + " query heads on " +
+                  std::to_string(shape.kv_heads) + " KV heads: not a whole multiple");
+  }
+  if (shape.heads / shape.kv_heads > kTileRowsMax) {
+    return refuse(std::to_string(shape.heads / shape.kv_heads) +
+                  " query heads per KV head: at most " + std::to_string(kTileRowsMax));
+  }
+  if (shape.key_dim == 0 || shape.value_dim == 0 || shape.block_tokens == 0) {
+    return refuse("a head or block of zero size");
+  }
+  return Status::ok();
+}
+
 std::size_t attention_scratch_floats(const AttentionPlanImpl& impl) {
   const std::size_t rows = impl.tile_rows_max;
   const std::size_t q = (rows * impl.shape.key_dim + 15) / 16 * 16;
@@ -49,9 +68,7 @@ std::size_t attention_scratch_floats(const AttentionPlanImpl& impl) {
 
 AttentionPlan::AttentionPlan(const AttentionShape& shape, const AttentionLimits& limits)
     : impl_(std::make_unique<AttentionPlanImpl>()) {
-  PW_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.block_tokens > 0);
-  PW_CHECK(shape.key_dim > 0 && shape.value_dim > 0 && limits.threads > 0);
-  PW_CHECK(shape.heads / shape.kv_heads <= kTileRowsMax);
+  PW_CHECK(check_attention_shape(shape).has_value() && limits.threads > 0);
   impl_->shape = shape;
   impl_->limits = limits;
   derive(*impl_);
