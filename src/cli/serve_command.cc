@@ -4,6 +4,7 @@
 #include <openssl/rand.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -207,6 +208,15 @@ std::function<void(double)> load_progress() {
   };
 }
 
+/// Every connection is a file descriptor, and the usual soft limit of 1,024 is below what one
+/// thread serves.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // when refused, the old limit stays
+}
+
 /// Keys, and whether this address may be served with or without them.
 Result<server::ApiKeys> load_keys(const ServeFlags& flags) {
   server::ApiKeys keys;
@@ -349,6 +359,7 @@ Status serve(const ServeFlags& flags) {
   if (!kv_type) {
     return {ErrorCode::kInvalidArgument, fmt::format("--kv-type {}: not a KV type", flags.kv_type)};
   }
+  raise_descriptor_limit();
   // What can be refused at once is refused before the weights are read.
   PW_ASSIGN_OR_RETURN(server::ApiKeys keys, load_keys(flags));
   const SystemClock clock;

@@ -272,12 +272,14 @@ class Api final : public Handler {
         return response;
       }
       case Route::kModels:
+        note(request, row.label, 200, "");
         return json_response(200, model_list(), request.request_id);
       case Route::kModel: {
         const std::size_t at = request.path.find(kModelRow.path) + kModelRow.path.size();
         const std::string asked = percent_decoded(request.path.substr(at));
         if (!setup_.model.answers_to(asked))
           return refuse(request, surface, row.label, unknown_model(asked));
+        note(request, row.label, 200, "");
         return json_response(200, model_object(asked), request.request_id);
       }
       default: {
