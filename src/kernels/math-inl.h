@@ -29,19 +29,33 @@ using U32 = hn::Vec<DU>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
 inline constexpr std::size_t kVectors = 16 / kLanes;  // of 16 lanes
 
-// Lanes [0, count) of p; the others are 0. Reads nothing beyond.
+// Lanes [0, count) of p; the others are 0. Touches nothing beyond, which Highway's masked
+// operations only promise on instruction sets that have them; elsewhere a padded copy does it.
 HWY_INLINE F32 load_first(const float* p, std::size_t count) {
   const DF df;
-  return count >= kLanes ? hn::LoadU(df, p) : hn::MaskedLoad(hn::FirstN(df, count), df, p);
+  if (count >= kLanes) return hn::LoadU(df, p);
+#if HWY_MEM_OPS_MIGHT_FAULT
+  alignas(64) float padded[kLanes] = {};
+  for (std::size_t i = 0; i < count; ++i) padded[i] = p[i];
+  return hn::Load(df, padded);
+#else
+  return hn::MaskedLoad(hn::FirstN(df, count), df, p);
+#endif
 }
 
 HWY_INLINE void store_first(F32 value, float* p, std::size_t count) {
   const DF df;
   if (count >= kLanes) {
     hn::StoreU(value, df, p);
-  } else {
-    hn::BlendedStore(value, hn::FirstN(df, count), df, p);
+    return;
   }
+#if HWY_MEM_OPS_MIGHT_FAULT
+  alignas(64) float padded[kLanes];
+  hn::Store(value, df, padded);
+  for (std::size_t i = 0; i < count; ++i) p[i] = padded[i];
+#else
+  hn::BlendedStore(value, hn::FirstN(df, count), df, p);
+#endif
 }
 
 // The fixed tree: lanes 8..15 are added to 0..7, then 4..7 to 0..3, 2..3 to 0..1, 1 to 0.
