@@ -77,7 +77,7 @@ Result<Rope> strip_set(const Rope& text, const Rope& set, int sides, Session& se
   // Each look is paid for as it happens: most texts need one or two.
   Status paid;
   const auto in_set = [&](std::size_t character) {
-    if (paid) paid = session.spend_search(set.size());
+    if (paid) paid = session.spend(1 + set.size() / 4);
     if (!paid) return false;
     const std::string_view c =
         bytes.substr(offsets[character], offsets[character + 1] - offsets[character]);
@@ -194,7 +194,7 @@ Result<Value> method_find(const Call& call) {
   PW_ASSIGN_OR_RETURN(const Rope* text, subject_text(call));
   PW_ASSIGN_OR_RETURN(const Rope* wanted, text_argument(call, 0));
   if (wanted == nullptr) return fail("'find' needs text");
-  PW_RETURN_IF_ERROR(call.session.spend_text(text->size()));
+  PW_RETURN_IF_ERROR(call.session.spend_find(text->size(), wanted->size()));
   const std::size_t at = wanted->empty() ? 0 : find_text(text->bytes(), wanted->bytes());
   if (at == std::string_view::npos) return Value(int64_t{-1});
   return Value(static_cast<int64_t>(character_count(text->bytes().substr(0, at))));
@@ -261,6 +261,7 @@ Result<Value> method_split(const Call& call) {
   PW_RETURN_IF_ERROR(call.session.spend_text(text->size()));
   std::vector<std::pair<std::size_t, std::size_t>> parts;
   if (separator != nullptr) {
+    PW_RETURN_IF_ERROR(call.session.spend_find(text->size(), separator->size()));
     // The search from the right may compare the whole separator at each place.
     if (kFromRight) PW_RETURN_IF_ERROR(call.session.spend(text->size() * separator->size() / 64));
     split_at(text->bytes(), separator->bytes(), cuts, kFromRight, parts);
@@ -283,6 +284,7 @@ Result<Value> replace(const Call& call, const Rope& text) {
   PW_ASSIGN_OR_RETURN(int64_t count, integer_argument(call, 2, -1));
   if (from == nullptr || to == nullptr) return fail("'replace' needs two texts");
   if (from->empty()) return fail("'replace' of an empty text is not offered");
+  PW_RETURN_IF_ERROR(call.session.spend_find(text.size(), from->size()));
   Rope out;
   std::size_t begin = 0;
   for (; count != 0; --count) {

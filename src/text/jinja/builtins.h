@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "text/jinja/strings.h"
 #include "text/jinja/value.h"
 
 namespace pagewise::text::jinja {
@@ -35,6 +36,10 @@ class Session {
   Status spend_list(std::size_t items);
   /// The same for a list of new texts: each costs an allocation.
   Status spend_text_list(std::size_t items);
+  /// Pays for find_text(): long needles take a slower search.
+  Status spend_find(std::size_t text, std::size_t wanted) {
+    return spend(1 + (text + wanted) / (wanted > kFindShortBytes ? 4 : 16));
+  }
   /// Pays for comparing a name with up to `names` others.
   Status spend_search(std::size_t names) { return spend(1 + names / 16); }
   Namespace* make_namespace();

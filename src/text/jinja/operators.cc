@@ -148,7 +148,7 @@ Result<bool> contains(const Value& container, const Value& item, Session& sessio
   if (container.is_undefined()) return false;
   if (const Rope* text = container.text()) {
     if (item.text() == nullptr) return wrong_types(Operator::kIn, item, container);
-    PW_RETURN_IF_ERROR(session.spend_text(text->size()));
+    PW_RETURN_IF_ERROR(session.spend_find(text->size(), item.text()->size()));
     return item.text()->empty() ||
            find_text(text->bytes(), item.text()->bytes()) != std::string_view::npos;
   }

@@ -65,8 +65,7 @@ std::vector<uint32_t> character_offsets(std::string_view text) {
 }
 
 std::size_t find_text(std::string_view text, std::string_view wanted, std::size_t from) {
-  constexpr std::size_t kShort = 16;  // the library's search may compare so often at each place
-  if (wanted.size() <= kShort) return text.find(wanted, from);
+  if (wanted.size() <= kFindShortBytes) return text.find(wanted, from);
   // borders[i]: the longest proper prefix of wanted[0..i] that is also its suffix (Knuth, Morris,
   // Pratt).
   std::vector<uint32_t> borders(wanted.size(), 0);
