@@ -562,13 +562,16 @@ class Runner {
   std::size_t key_bytes() const { return layer_.key_type == KvType::kF32 ? 4 : 2; }
   std::size_t value_bytes() const { return layer_.value_type == KvType::kF32 ? 4 : 2; }
 
-  // What follows the keys (values) in front of `at` when they are read piece by piece.
+  // What is read two pieces after the one in front of `at`: keys, then values, then the next
+  // segment's keys. One piece, 4 KiB of f16 at 64 channels, is over sooner than memory answers (100
+  // ns x 40 GB/s).
   Ahead after_keys(uint32_t at) const {
-    if (at >= end_) return values_ahead(begin_, end_, 0, shape_.key_dim);
-    return keys_ahead(at, end_, 0);
+    const Ahead ahead = keys_ahead(at, end_, 1);
+    return ahead.bytes != 0 ? ahead : values_ahead(begin_, end_, at < end_ ? 0 : 1, shape_.key_dim);
   }
   Ahead after_values(uint32_t at, uint32_t iterations) const {
-    return at < end_ ? values_ahead(at, end_, 0, iterations) : next_ahead(0, iterations);
+    const Ahead ahead = values_ahead(at, end_, 1, iterations);
+    return ahead.bytes != 0 ? ahead : next_ahead(at < end_ ? 0 : 1, iterations);
   }
 
   // Piece `index` of the keys of [at, end), a channel an iteration.
