@@ -52,7 +52,7 @@ Scenario make_scenario(Prng& prng) {
   scenario.options.shuffle_blocks = prng.below(2) == 0;
   scenario.options.shuffle_seed = prng.next();
   scenario.options.lease_share = prng.uniform();
-  scenario.options.lease_5m_ns = 1 + static_cast<TimeNs>(prng.below(200'000'000));
+  scenario.options.lease_5m_ns = 1 + static_cast<TimeNs>(prng.below(5'000'000'000));
   scenario.options.lease_1h_ns = scenario.options.lease_5m_ns * 12;
   scenario.options.cache_tokens_min = prng.below(2) ? 0 : 1 + static_cast<uint32_t>(prng.below(40));
   // Swarm: a kind of event is often absent altogether.
