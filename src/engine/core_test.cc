@@ -320,11 +320,12 @@ TEST(Core, APromisedCreationSurvivesPreemptionOfItsPrefill) {
   options.step_tokens = 6;
   Bench bench(pool(16, 16), options);
   // The first holds 6 blocks and needs an 8th at its 23rd token; by then the second, which holds 9,
-  // has computed 110 of its 140.
+  // has computed some 110 of its 140, short of
+  // the marked 128.
   const auto older = bench.submit(greedy(prompt_of(90, 1), 30));
   while (bench.core->stats().generation_tokens == 0) bench.step();
   Request marked = greedy(prompt_of(140, 2), 4);
-  marked.cache.positions = {{96}};
+  marked.cache.positions = {{128}};
   marked.cache.markers = {{0, LeaseClass::k5m}};
   const auto first = bench.submit(marked);
   while (bench.core->stats().preemptions == 0) {
@@ -333,9 +334,9 @@ TEST(Core, APromisedCreationSurvivesPreemptionOfItsPrefill) {
   }
   bench.run();
   ASSERT_TRUE(older->ok() && first->ok());
-  EXPECT_EQ(first->admission->cache_created_5m_tokens, 96U);
+  EXPECT_EQ(first->admission->cache_created_5m_tokens, 128U);
   EXPECT_EQ(first->choices[0].tokens, defined_tokens(bench.executor, marked, 0, 4));
-  EXPECT_EQ(bench.serve(marked)->admission->cache_read_tokens, 96U);
+  EXPECT_EQ(bench.serve(marked)->admission->cache_read_tokens, 128U);
 }
 
 TEST(Core, ReuseNeverCrossesNamespaces) {
