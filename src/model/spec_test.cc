@@ -148,6 +148,15 @@ TEST(ModelSpec, RefusesATensorItWouldOtherwiseIgnore) {
   expect_error(file, ErrorCode::kUnsupported, {"tensor blk.0.attn_q_norm.weight"});
 }
 
+TEST(ModelSpec, RefusesScalesThatItWouldLeaveOut) {
+  for (const char* key : {"llama.attention.scale", "llama.logit_scale", "llama.embedding_scale",
+                          "llama.residual_scale"}) {
+    ModelFile file = llama_model({});
+    file.put_float(key, 12.0F);
+    expect_error(file, ErrorCode::kUnsupported, {key});
+  }
+}
+
 TEST(ModelSpec, RefusesExpertsWindowsAndUnknownRopeScalingByName) {
   ModelFile experts = llama_model({});
   experts.put_uint("llama.expert_count", 8);

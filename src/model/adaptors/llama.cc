@@ -66,6 +66,14 @@ Result<ModelSpec> llama_spec(const gguf::File& file) {
                           "a sliding window is not supported for architecture 'llama'",
                           ErrorCode::kUnsupported);
   }
+  // Scales of related families: to leave one out would be another model, fluent and wrong.
+  for (const std::string_view scale :
+       {"attention.scale", "logit_scale", "embedding_scale", "residual_scale"}) {
+    if (file.find(keys.key(scale)) != nullptr) {
+      return file.bad_value(keys.key(scale), "is not supported for architecture 'llama'",
+                            ErrorCode::kUnsupported);
+    }
+  }
   PW_ASSIGN_OR_RETURN(const uint32_t layers, keys.uint("block_count", 1, kLayersMax));
   PW_ASSIGN_OR_RETURN(const uint32_t ffn, keys.uint("feed_forward_length", 1, kDimMax));
   PW_ASSIGN_OR_RETURN(const uint32_t heads, keys.uint("attention.head_count", 1, kDimMax));
