@@ -402,6 +402,7 @@ Status serve(const ServeFlags& flags) {
   file.reset();
 
   engine::Engine engine(*executor, *tokenizer, clock, engine_options(flags, pool.context));
+  PW_RETURN_IF_ERROR(engine.start_status());
   const server::ServedModel served =
       describe(flags, *tokenizer, chat_template, engine.options().context_max);
 

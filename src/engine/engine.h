@@ -59,6 +59,10 @@ class Engine {
          Options options);
   ~Engine();  // finishes every request with kCancelled
 
+  /// Why the engine could not start (options that leave no room, times or shares that mean
+  /// nothing); submit then refuses everything with the same reason.
+  const Status& start_status() const;
+
   /// Refusals that need no waiting come back here: kContextTooLong (message has both numbers),
   /// kInvalidArgument, kOverloaded (queue full). Otherwise `sink` hears the rest; the engine keeps
   /// it alive until on_finished has returned.
