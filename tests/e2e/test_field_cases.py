@@ -179,8 +179,9 @@ def leave(server, path, body, after):
 
 def read_chunks(count):
     def read(client):
-        seen = b""
+        seen, deadline = b"", time.monotonic() + 20
         while seen.count(b"data: ") < count:
+            assert time.monotonic() < deadline, "those who left before are still served"
             piece = client.recv(4096)
             assert piece, seen
             seen += piece
