@@ -190,6 +190,7 @@ def main():
 
     from anthropic import Anthropic  # here, so that --help works without the package
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that the server ends too
     manual = args.manual.read_text(encoding="utf-8")[:3000 if args.short else None]
     with running_server(args.program, args.model, ["--kv-memory", args.kv_memory]) as base:
         print(f"{args.model.name} at {base}, {args.kv_memory} of KV memory\n")

@@ -289,6 +289,7 @@ int run(int argc, char** argv) {
   const auto wanted = [&](const char* what) {
     return std::find(only.begin(), only.end(), what) != only.end();
   };
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // each line as it is measured, also into a pipe
   std::printf("isa %s\n", std::string(kernels::isa_name()).c_str());
   for (const std::size_t count : threads) {
     if (count == 0) continue;

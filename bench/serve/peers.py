@@ -5,7 +5,8 @@
 Both servers run at once and only one is asked at a time, in turns (A-B-A-B), so that a machine that
 gets warmer or busier slows both. Every prompt is new text or new random token ids, and llama.cpp's
 prompt caches are off: cold is cold. Each figure is the median of the rounds, with its smallest and
-largest value; the ratio is the median of the rounds' own ratios.
+largest value; the ratio is the median of the rounds' own ratios. The machine must be idle: a peer
+whose threads spin at barriers collapses when its cores are busy with something else.
 
   prefill   prompt tokens / wall time of a request for one token, not streamed, prompt as token ids
   decode    (n - 1) / time from the first to the last piece of a stream of n tokens, short prompt
@@ -23,6 +24,7 @@ import os
 import pathlib
 import random
 import re
+import signal
 import socket
 import statistics
 import subprocess
@@ -265,6 +267,7 @@ def main():
     refuse_debug_build(args.pagewise)
     args.llama_server = args.llama_server or find_llama_server()
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that servers end too
     servers = []
     try:
         servers.append(Server("pagewise", pagewise_command(args), "/ready"))

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -224,7 +225,7 @@ Result<planner::PlanInput> parse_input(const PlanFlags& flags) {
       return invalid(fmt::format("--mib-per-token: {} MiB is not in 1 byte to {}", mib,
                                  format_size(planner::kTokenBytesMax)));
     }
-    input.token_bytes = static_cast<uint64_t>(bytes + 0.5);
+    input.token_bytes = static_cast<uint64_t>(std::llround(bytes));
   }
   if (!flags.tokens.empty()) {
     PW_ASSIGN_OR_RETURN(input.tokens, parse_list("--tokens", flags.tokens));

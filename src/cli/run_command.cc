@@ -166,7 +166,11 @@ Status run(const RunFlags& flags) {
   }
 
   std::vector<TokenId> tokens = tokenizer->encode(flags.prompt, /*parse_special=*/true);
-  if (tokenizer->add_bos() && tokenizer->bos()) tokens.insert(tokens.begin(), *tokenizer->bos());
+  // BOS once: the prompt may spell it itself (C15).
+  if (const auto bos = tokenizer->bos();
+      bos && tokenizer->add_bos() && (tokens.empty() || tokens.front() != *bos)) {
+    tokens.insert(tokens.begin(), *bos);
+  }
   if (tokens.empty()) {
     return {ErrorCode::kInvalidArgument, "the prompt is empty: give some text with -p"};
   }

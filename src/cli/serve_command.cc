@@ -4,14 +4,18 @@
 #include <openssl/rand.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +30,7 @@
 #include "server/api.h"
 #include "server/api_keys.h"
 #include "server/http_server.h"
+#include "server/loading_gate.h"
 #include "telemetry/metrics.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -203,6 +208,15 @@ std::function<void(double)> load_progress() {
   };
 }
 
+/// Every connection is a file descriptor, and the usual soft limit of 1,024 is below what one
+/// thread serves.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // when refused, the old limit stays
+}
+
 /// Keys, and whether this address may be served with or without them.
 Result<server::ApiKeys> load_keys(const ServeFlags& flags) {
   server::ApiKeys keys;
@@ -316,11 +330,36 @@ engine::Options engine_options(const ServeFlags& flags, uint32_t context) {
   return options;
 }
 
+/// The network thread: runs from before the model is there, so that probes get an answer meanwhile.
+class NetworkThread {
+ public:
+  NetworkThread(server::HttpServer& listener, server::LoadingGate& gate)
+      : listener_(listener), thread_([this, &gate] {
+          listener_.run(gate);
+          // A signal before the model is there: nothing is under way that could be finished.
+          if (!gate.is_open() && !failed_) std::_Exit(0);
+        }) {}
+  /// Leaving early: the model could not be loaded.
+  ~NetworkThread() {
+    if (!thread_.joinable()) return;
+    failed_ = true;
+    listener_.stop();
+    thread_.join();
+  }
+  void wait() { thread_.join(); }
+
+ private:
+  server::HttpServer& listener_;
+  std::atomic<bool> failed_{false};
+  std::thread thread_;
+};
+
 Status serve(const ServeFlags& flags) {
   const std::optional<KvType> kv_type = parse_kv_type(flags.kv_type);
   if (!kv_type) {
     return {ErrorCode::kInvalidArgument, fmt::format("--kv-type {}: not a KV type", flags.kv_type)};
   }
+  raise_descriptor_limit();
   // What can be refused at once is refused before the weights are read.
   PW_ASSIGN_OR_RETURN(server::ApiKeys keys, load_keys(flags));
   const SystemClock clock;
@@ -329,6 +368,13 @@ Status serve(const ServeFlags& flags) {
   http.port = flags.port;
   PW_ASSIGN_OR_RETURN(const std::unique_ptr<server::HttpServer> listener,
                       server::HttpServer::listen(http, clock));
+
+  uint64_t random_seed = 0;
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(&random_seed), sizeof random_seed) != 1) {
+    return {ErrorCode::kIo, "the system gives no random numbers"};
+  }
+  server::LoadingGate gate(random_seed);
+  NetworkThread network(*listener, gate);
 
   PW_ASSIGN_OR_RETURN(std::unique_ptr<gguf::File> file, gguf::File::open(flags.model));
   PW_ASSIGN_OR_RETURN(const model::ModelSpec spec, model::spec_from_gguf(*file));
@@ -356,6 +402,7 @@ Status serve(const ServeFlags& flags) {
   file.reset();
 
   engine::Engine engine(*executor, *tokenizer, clock, engine_options(flags, pool.context));
+  PW_RETURN_IF_ERROR(engine.start_status());
   const server::ServedModel served =
       describe(flags, *tokenizer, chat_template, engine.options().context_max);
 
@@ -389,14 +436,12 @@ Status serve(const ServeFlags& flags) {
   setup.clock = &clock;
   setup.unix_time_s = unix_time_s;
   setup.log = [logger](std::string_view line) { logger->info("{}", line); };
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(&setup.random_seed), sizeof setup.random_seed) !=
-      1) {
-    return {ErrorCode::kIo, "the system gives no random numbers"};
-  }
+  setup.random_seed = random_seed + 1;  // other ids than the gate's
   const std::unique_ptr<server::Handler> api = server::make_api(std::move(setup));
 
   print_screen(flags, spec, geometry, pool, *executor, served, listener->port());
-  listener->run(*api);
+  gate.open(*api);
+  network.wait();
   fmt::print("stopped\n");
   return Status::ok();
 }

@@ -2,12 +2,12 @@
 // How much a steady decode step allocates: only what it hands to the clients.
 #include <gtest/gtest.h>
 
+#include "engine/allocation_count_testing.h"
 #include "engine/test_support.h"
 
-namespace pagewise::engine {
+#ifndef PW_ALLOCATIONS_UNCOUNTED
 
-/// Calls of operator new in this program so far (allocation_count_test.cc).
-uint64_t allocation_count();
+namespace pagewise::engine {
 
 namespace {
 
@@ -44,3 +44,5 @@ TEST(Core, ASteadyDecodeStepAllocatesOnlyItsDeltas) {
 
 }  // namespace
 }  // namespace pagewise::engine
+
+#endif

@@ -16,6 +16,9 @@ namespace {
 // pool.
 constexpr uint32_t kHeadroomTokens = 16;
 
+// Smaller chunks of a prompt are not worth a step: the weights are read for each anew.
+constexpr uint32_t kChunkMin = 32;
+
 uint32_t limit(uint32_t a, uint32_t b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
 
 }  // namespace
@@ -415,7 +418,9 @@ bool Core::step() {
     if (run.logits) step_run.logits_rows = std::span(&run.last_row, 1);
     step_runs_scratch_.push_back(step_run);
   }
+  const TimeNs begin_ns = clock_.now();
   const Result<model::LogitsView> logits = executor_.step(step_runs_scratch_);
+  learn_step_time(clock_.now() - begin_ns);
   ++counters_.steps;
   if (logits) {
     complete_runs(*logits);
@@ -517,7 +522,7 @@ void Core::plan_runs() {
     }
   }
   decode_turn_ = fit < decodes ? (decode_turn_ + fit) % decodes : 0;
-  budget -= static_cast<uint32_t>(fit);
+  budget = prompt_budget(budget - static_cast<uint32_t>(fit), fit);
   for (Sequence* sequence : running_) {
     if (budget == 0 || runs_.size() == step_runs_) break;
     if (sequence->decoding()) continue;
@@ -550,6 +555,24 @@ void Core::cover_runs() {
     std::erase_if(runs_, [&](const Run& other) { return other.sequence->job == job; });
     end_early(*job, status, FinishReason::kError);
     i = 0;  // earlier runs may have left; what is covered stays covered
+  }
+}
+
+/// Prompt tokens of a step that `decodes` sequences decode in: what the budget of tokens leaves, or
+/// less where that would take too long. How a prompt is cut never shows in the results.
+uint32_t Core::prompt_budget(uint32_t budget, std::size_t decodes) const {
+  if (decodes == 0 || options_.step_ns_target == 0 || prefill_token_ns_ == 0) return budget;
+  const auto rows = static_cast<uint64_t>(options_.step_ns_target / prefill_token_ns_);
+  const uint64_t tokens = rows - std::min<uint64_t>(rows, decodes);
+  return static_cast<uint32_t>(std::min<uint64_t>(budget, std::max<uint64_t>(tokens, kChunkMin)));
+}
+
+void Core::learn_step_time(TimeNs step_ns) {
+  uint32_t rows = 0;
+  for (const Run& run : runs_) rows += run.tokens;
+  // A step of few rows tells nothing: the weights dominate it.
+  if (rows >= std::min(kChunkMin, step_tokens_) && rows > runs_.size()) {
+    prefill_token_ns_ = step_ns / rows;
   }
 }
 

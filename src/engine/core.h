@@ -11,8 +11,9 @@
 //                                        preempted
 //
 // One step: admit from the front of the queue while blocks and slots last; one row for every
-// sequence that decodes; the rest of the token budget for prompts, in order of arrival; execute;
-// publish the blocks that were written; sample; deliver.
+// sequence that decodes; the rest of the budget for prompts, in order of arrival; execute; publish
+// the blocks that were written; sample; deliver. The budget is one of tokens and, while others
+// decode, of time.
 //
 // Blocks are counted per layer group. A full group's are taken for the whole prompt at admission; a
 // sliding group's step by step, for the tokens of the step, and given back behind the window. When
@@ -156,6 +157,8 @@ class Core {
   void plan_runs();
   void cover_runs();
   void add_run(Sequence& sequence, uint32_t tokens);
+  uint32_t prompt_budget(uint32_t budget, std::size_t decodes) const;
+  void learn_step_time(TimeNs step_ns);
 
   // After a step.
   void complete_runs(const model::LogitsView& logits);
@@ -187,6 +190,7 @@ class Core {
   std::deque<Job*> waiting_;         // not yet admitted, in order of arrival
   std::deque<Sequence*> preempted_;  // in order of age
   std::vector<Sequence*> running_;   // in order of age
+  TimeNs prefill_token_ns_ = 0;      // what a row took in the last step with a prompt in it
   std::size_t decode_turn_ = 0;      // who is first when not all decodes fit one step
 
   // One step's plan; the memory is kept.

@@ -320,11 +320,12 @@ TEST(Core, APromisedCreationSurvivesPreemptionOfItsPrefill) {
   options.step_tokens = 6;
   Bench bench(pool(16, 16), options);
   // The first holds 6 blocks and needs an 8th at its 23rd token; by then the second, which holds 9,
-  // has computed 110 of its 140.
+  // has computed some 110 of its 140, short of
+  // the marked 128.
   const auto older = bench.submit(greedy(prompt_of(90, 1), 30));
   while (bench.core->stats().generation_tokens == 0) bench.step();
   Request marked = greedy(prompt_of(140, 2), 4);
-  marked.cache.positions = {{96}};
+  marked.cache.positions = {{128}};
   marked.cache.markers = {{0, LeaseClass::k5m}};
   const auto first = bench.submit(marked);
   while (bench.core->stats().preemptions == 0) {
@@ -333,9 +334,9 @@ TEST(Core, APromisedCreationSurvivesPreemptionOfItsPrefill) {
   }
   bench.run();
   ASSERT_TRUE(older->ok() && first->ok());
-  EXPECT_EQ(first->admission->cache_created_5m_tokens, 96U);
+  EXPECT_EQ(first->admission->cache_created_5m_tokens, 128U);
   EXPECT_EQ(first->choices[0].tokens, defined_tokens(bench.executor, marked, 0, 4));
-  EXPECT_EQ(bench.serve(marked)->admission->cache_read_tokens, 96U);
+  EXPECT_EQ(bench.serve(marked)->admission->cache_read_tokens, 128U);
 }
 
 TEST(Core, ReuseNeverCrossesNamespaces) {
@@ -579,6 +580,40 @@ TEST(Core, ALongPrefillNeverTakesAnothersTurnC21) {
   EXPECT_GT(stream->choices[0].completion_tokens, 120U);
   bench.run();
   EXPECT_LE(bench.executor.largest_step_tokens(), 64U);
+}
+
+TEST(Core, GapsDoNotGrowWithTheLengthOfAnothersPromptC21) {
+  // A machine on which a row costs 1 ms, and as much again for every 1,000 positions before it.
+  const auto longest_gap_ms = [](std::size_t prompt_tokens) {
+    SimClock* clock = nullptr;
+    FakeExecutorOptions executor = pool(16, 1024);
+    TimeNs step_ns = 0;
+    executor.on_step = [&](std::span<const model::StepRun> runs) {
+      step_ns = 0;
+      for (const model::StepRun& run : runs) {
+        step_ns += static_cast<TimeNs>(run.tokens.size()) *
+                   (1'000'000 + TimeNs{1'000} * (run.position + run.tokens.size() / 2));
+      }
+      clock->advance(step_ns);
+    };
+    Bench bench(executor);
+    clock = &bench.clock;
+    const auto stream = bench.submit(greedy(prompt_of(10), 2000));
+    for (int i = 0; i < 20; ++i) bench.step();
+    const auto prompt = bench.submit(greedy(prompt_of(prompt_tokens, 2), 1));
+    TimeNs longest = 0;
+    while (!prompt->finished) {
+      bench.step();
+      longest = std::max(longest, step_ns);
+    }
+    EXPECT_FALSE(stream->finished.has_value());
+    return longest / 1'000'000;
+  };
+  const int64_t short_gap = longest_gap_ms(2000);
+  const int64_t long_gap = longest_gap_ms(8000);
+  // The very first chunk is cut before anything was measured: up to 512 tokens.
+  EXPECT_LE(short_gap, 700);
+  EXPECT_LE(long_gap, short_gap * 3 / 2);
 }
 
 TEST(Core, PromptsAreComputedInOrderOfArrival) {

@@ -23,6 +23,37 @@ constexpr TimeNs kTendNsMax = 60'000'000'000;
 
 }  // namespace
 
+/// Holds a request's end back until the statistics know of it: who has its answer and asks for the
+/// metrics next sees blocks and counters as they are without it. Thread: engine thread only.
+class EndingsAfterStats {
+ public:
+  std::shared_ptr<RequestSink> wrap(std::shared_ptr<RequestSink> sink) {
+    return std::make_shared<Sink>(*this, std::move(sink));
+  }
+  void deliver() {
+    for (auto& [sink, finished] : endings_) sink->on_finished(finished);
+    endings_.clear();
+  }
+
+ private:
+  class Sink final : public RequestSink {
+   public:
+    Sink(EndingsAfterStats& owner, std::shared_ptr<RequestSink> sink)
+        : owner_(owner), sink_(std::move(sink)) {}
+    void on_admitted(const Admission& admission) override { sink_->on_admitted(admission); }
+    void on_delta(Delta&& delta) override { sink_->on_delta(std::move(delta)); }
+    void on_finished(const Finished& finished) override {
+      owner_.endings_.emplace_back(std::move(sink_), finished);
+    }
+
+   private:
+    EndingsAfterStats& owner_;
+    std::shared_ptr<RequestSink> sink_;
+  };
+
+  std::vector<std::pair<std::shared_ptr<RequestSink>, Finished>> endings_;
+};
+
 struct Engine::Impl {
   struct Submission {
     RequestId id;
@@ -68,7 +99,8 @@ struct Engine::Impl {
           options.seqs_max - std::min(options.seqs_max, snapshot.requests_running);
       if (waiting >= uint64_t{options.queue_max} + slots) {
         return {ErrorCode::kOverloaded,
-                "the queue is full: " + std::to_string(waiting) + " requests are waiting"};
+                "the queue is full: " + std::to_string(waiting) +
+                    (waiting == 1 ? " request is waiting" : " requests are waiting")};
       }
       id = RequestId(next_id++);
       submissions.push_back({id, std::move(request), std::move(sink), clock.now()});
@@ -116,7 +148,7 @@ struct Engine::Impl {
         snapshot.requests_waiting += static_cast<uint32_t>(submitted.size());
       }
       for (Submission& s : submitted) {
-        core->submit(s.id, std::move(s.request), std::move(s.sink), s.submitted_ns);
+        core->submit(s.id, std::move(s.request), endings.wrap(std::move(s.sink)), s.submitted_ns);
       }
       submitted.clear();
       for (const RequestId id : cancelled) core->cancel(id);
@@ -126,9 +158,12 @@ struct Engine::Impl {
       } else {
         core->step();
       }
-      const Stats now = core->stats();
-      std::lock_guard lock(mutex);
-      snapshot = now;
+      {
+        const Stats now = core->stats();
+        std::lock_guard lock(mutex);
+        snapshot = now;
+      }
+      endings.deliver();
     }
     // Shutting down: everyone hears of it, also who had only reached the mailbox.
     {
@@ -136,16 +171,20 @@ struct Engine::Impl {
       submitted.swap(submissions);
     }
     for (Submission& s : submitted) {
-      core->submit(s.id, std::move(s.request), std::move(s.sink), s.submitted_ns);
+      core->submit(s.id, std::move(s.request), endings.wrap(std::move(s.sink)), s.submitted_ns);
     }
     core->cancel_all();
-    std::lock_guard lock(mutex);
-    snapshot = core->stats();
+    {
+      std::lock_guard lock(mutex);
+      snapshot = core->stats();
+    }
+    endings.deliver();
   }
 
   const Clock& clock;
   Options options;
   Status start_status;
+  EndingsAfterStats endings;  // engine thread only
   std::unique_ptr<Core>
       core;  // engine thread only, except check() and options(), which are constant
 
@@ -170,6 +209,8 @@ Engine::~Engine() = default;
 Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> sink) {
   return impl_->submit(std::move(request), std::move(sink));
 }
+
+const Status& Engine::start_status() const { return impl_->start_status; }
 
 void Engine::cancel(RequestId request) { impl_->cancel(request); }
 

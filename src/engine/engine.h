@@ -20,6 +20,11 @@ struct Options {
   /// what executor and pool hold.
   uint32_t context_max = 0;
   uint32_t step_tokens = 512;
+  /// While others decode, prompts are computed in chunks that are expected to keep a step within
+  /// this time, by what earlier steps took; never under 32 tokens. 0: step_tokens alone decides. A
+  /// long context makes each token dearer, so that a bound on tokens alone lets gaps grow with it
+  /// (C21).
+  TimeNs step_ns_target = 250'000'000;
   uint32_t seqs_max = 64;    // running sequences
   uint32_t queue_max = 256;  // waiting requests
   bool prefix_cache = true;
@@ -57,6 +62,10 @@ class Engine {
   Engine(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
          Options options);
   ~Engine();  // finishes every request with kCancelled
+
+  /// Why the engine could not start (options that leave no room, times or shares that mean
+  /// nothing); submit then refuses everything with the same reason.
+  const Status& start_status() const;
 
   /// Refusals that need no waiting come back here: kContextTooLong (message has both numbers),
   /// kInvalidArgument, kOverloaded (queue full). Otherwise `sink` hears the rest; the engine keeps

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <limits>
 #include <mutex>
 #include <thread>
@@ -221,6 +222,44 @@ TEST(Engine, AConfigurationThatCannotServeRefusesWithItsReason) {
   const auto result = engine.submit(request_of(1, 1, 1), std::make_shared<WaitingSink>());
   ASSERT_FALSE(result.has_value());
   EXPECT_NE(result.error().message.find("KV memory"), std::string::npos);
+}
+
+/// What the statistics say at the moment a request's end is heard.
+class StatsAtEnd final : public RequestSink {
+ public:
+  explicit StatsAtEnd(const Engine& engine) : engine_(engine) {}
+  void on_admitted(const Admission&) override {}
+  void on_delta(Delta&&) override {}
+  void on_finished(const Finished&) override { stats_.set_value(engine_.stats()); }
+  Stats wait() { return stats_.get_future().get(); }
+
+ private:
+  const Engine& engine_;
+  std::promise<Stats> stats_;
+};
+
+TEST(Engine, StatisticsKnowOfARequestsEndBeforeItsSinkDoes) {
+  Machine machine;
+  Engine& engine = machine.engine;
+  for (uint64_t ended = 1; ended <= 20; ++ended) {
+    auto sink = std::make_shared<StatsAtEnd>(engine);
+    Request request;
+    request.prompt.assign(3 + ended, TokenId(7));
+    request.max_tokens = 2;
+    request.ignore_eos = true;
+    ASSERT_TRUE(engine.submit(std::move(request), sink).has_value());
+    const Stats stats = sink->wait();
+    EXPECT_EQ(stats.requests_running, 0u);
+    EXPECT_EQ(stats.blocks_live, 0u);
+    EXPECT_EQ(stats.finished_length, ended);
+  }
+}
+
+TEST(Engine, SaysAtOnceWhyItCannotStart) {
+  EXPECT_TRUE(Machine().engine.start_status().has_value());
+  const Machine machine({.lease_5m_ns = 0});
+  ASSERT_FALSE(machine.engine.start_status().has_value());
+  EXPECT_EQ(machine.engine.start_status().code(), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,8 @@ struct FakeExecutorOptions {
   uint32_t step_tokens_max = 4096;
   uint32_t step_runs_max = 256;
   uint32_t context_max = 1U << 20;
+  /// Called within each step: where a test lets time pass.
+  std::function<void(std::span<const model::StepRun>)> on_step;
 };
 
 class FakeExecutor final : public model::Executor {
@@ -68,6 +71,7 @@ class FakeExecutor final : public model::Executor {
 
   Result<model::LogitsView> step(std::span<const model::StepRun> runs) override {
     ++steps_;
+    if (options_.on_step) options_.on_step(runs);
     if (failures_left_ > 0) {
       --failures_left_;
       return {ErrorCode::kInternal, "the executor was told to fail this step"};

@@ -97,7 +97,7 @@ Scenario make_scenario(Prng& prng) {
   scenario.options.shuffle_blocks = prng.below(2) == 0;
   scenario.options.shuffle_seed = prng.next();
   scenario.options.lease_share = prng.uniform();
-  scenario.options.lease_5m_ns = 1 + static_cast<TimeNs>(prng.below(200'000'000));
+  scenario.options.lease_5m_ns = 1 + static_cast<TimeNs>(prng.below(5'000'000'000));
   scenario.options.lease_1h_ns = scenario.options.lease_5m_ns * 12;
   scenario.options.idle_release_ns = 1 + static_cast<TimeNs>(prng.below(100'000'000));
   scenario.options.cache_tokens_min = prng.below(2) ? 0 : 1 + static_cast<uint32_t>(prng.below(40));
@@ -268,7 +268,17 @@ struct Totals {
 void run_seed(uint64_t seed, Totals& totals) {
   Prng prng(mix64(seed));
   const Scenario scenario = make_scenario(prng);
-  Bench bench(scenario.executor, scenario.options);
+  // Steps take time, so that chunks are cut by time as well; how long is part of the seed.
+  SimClock* clock = nullptr;
+  FakeExecutorOptions executor = scenario.executor;
+  const auto token_ns = static_cast<TimeNs>(1 + prng.below(8'000'000));
+  executor.on_step = [&clock, token_ns](std::span<const model::StepRun> runs) {
+    for (const model::StepRun& run : runs) {
+      clock->advance(token_ns * static_cast<TimeNs>(run.tokens.size()));
+    }
+  };
+  Bench bench(executor, scenario.options);
+  clock = &bench.clock;
   struct Client {
     std::shared_ptr<Recorder> recorder;
     RequestId id;

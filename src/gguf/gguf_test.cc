@@ -180,7 +180,7 @@ TEST(GgufFile, GivesTensorsWithTheirBytes) {
 }
 
 TEST(GgufFile, KeepsTensorBytesReadableAfterDroppingPages) {
-  std::string data(256 * 1024, '\0');
+  std::string data(256 * kKiB, '\0');
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31);
   const TempFile file(
       Writer().string("a", "b").tensor("t", {data.size()}, TensorType::kI8, data).bytes());

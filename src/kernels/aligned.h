@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A zero-filled array on a cache-line boundary, allocated once.
+// A zero-filled array on a cache-line boundary, allocated once. Large ones ask the system for huge
+// pages: weights and caches are walked from end to end in every step, and a page table walk each 4
+// KiB shows.
 #pragma once
+
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdlib>
@@ -18,13 +22,17 @@ class AlignedArray {
 
  public:
   static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
   AlignedArray() = default;
   explicit AlignedArray(std::size_t count) : size_(count) {
     if (count == 0) return;
-    const std::size_t bytes = (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    void* memory = std::aligned_alloc(kAlignment, bytes);
+    const std::size_t alignment = count * sizeof(T) >= 2 * kHugePage ? kHugePage : kAlignment;
+    const std::size_t bytes = (count * sizeof(T) + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, bytes);
     if (memory == nullptr) throw std::bad_alloc();
+    if (alignment == kHugePage)
+      madvise(memory, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
     std::memset(memory, 0, bytes);
     data_.reset(static_cast<T*>(memory));
   }

@@ -8,8 +8,8 @@
 
 namespace pagewise::kernels {
 
-/// "AVX2", "AVX3", "AVX3_DL", "NEON", or without any of them "EMU128" or "SCALAR" (by compiler). Part of what identifies KV bytes outside the
-/// process.
+/// "AVX2", "AVX3", "AVX3_DL", "NEON", or without any of them "EMU128" or "SCALAR" (by compiler).
+/// Part of what identifies KV bytes outside the process.
 std::string_view isa_name();
 
 /// Changes whenever a kernel's arithmetic changes, so that stored KV of other bits is not reused.

@@ -29,19 +29,33 @@ using U32 = hn::Vec<DU>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
 inline constexpr std::size_t kVectors = 16 / kLanes;  // of 16 lanes
 
-// Lanes [0, count) of p; the others are 0. Reads nothing beyond.
+// Lanes [0, count) of p; the others are 0. Touches nothing beyond, which Highway's masked
+// operations only promise on instruction sets that have them; elsewhere a padded copy does it.
 HWY_INLINE F32 load_first(const float* p, std::size_t count) {
   const DF df;
-  return count >= kLanes ? hn::LoadU(df, p) : hn::MaskedLoad(hn::FirstN(df, count), df, p);
+  if (count >= kLanes) return hn::LoadU(df, p);
+#if HWY_MEM_OPS_MIGHT_FAULT
+  alignas(64) float padded[kLanes] = {};
+  for (std::size_t i = 0; i < count; ++i) padded[i] = p[i];
+  return hn::Load(df, padded);
+#else
+  return hn::MaskedLoad(hn::FirstN(df, count), df, p);
+#endif
 }
 
 HWY_INLINE void store_first(F32 value, float* p, std::size_t count) {
   const DF df;
   if (count >= kLanes) {
     hn::StoreU(value, df, p);
-  } else {
-    hn::BlendedStore(value, hn::FirstN(df, count), df, p);
+    return;
   }
+#if HWY_MEM_OPS_MIGHT_FAULT
+  alignas(64) float padded[kLanes];
+  hn::Store(value, df, padded);
+  for (std::size_t i = 0; i < count; ++i) p[i] = padded[i];
+#else
+  hn::BlendedStore(value, hn::FirstN(df, count), df, p);
+#endif
 }
 
 // The fixed tree: lanes 8..15 are added to 0..7, then 4..7 to 0..3, 2..3 to 0..1, 1 to 0.
@@ -54,16 +68,18 @@ HWY_INLINE float fold_lanes(const F32 (&lanes)[kVectors]) {
   return x[0];
 }
 
-// e^x. n = round(x / ln 2), r = x - n ln 2 in two FMAs (|r| < 0.347), e^r = 1 + (r + r^2 (1/2 + r/6
-// + ... + r^5/5040)): the first missing term is below 5.3e-9 relative. 2^n by its exponent field, n
-// in [-126, 127].
+// e^x. n = x / ln 2 rounded to an integer by adding 1.5 * 2^23, whose last bits it then is; r = x -
+// n ln 2 in two FMAs
+// (|r| < 0.347); e^r = 1 + (r + r^2 (1/2 + r/6 + ... + r^5/5040)): the first missing term is
+// below 5.3e-9 relative. 2^n by its exponent field, n in [-126, 127].
 HWY_INLINE F32 exp_lanes(F32 x) {
   const DF df;
   const DI di;
   const F32 low = hn::Set(df, -87.3f);
-  const auto underflow = hn::Lt(x, low);
+  const F32 shift = hn::Set(df, 0x1.8p23f);
   const F32 clamped = hn::Min(hn::Max(x, low), hn::Set(df, 88.3f));
-  const F32 n = hn::Round(hn::Mul(clamped, hn::Set(df, 1.44269504f)));
+  const F32 shifted = hn::MulAdd(clamped, hn::Set(df, 1.44269504f), shift);
+  const F32 n = hn::Sub(shifted, shift);
   F32 r = hn::NegMulAdd(n, hn::Set(df, 0x1.62e4p-1f), clamped);  // 15 bits: n times it is exact
   r = hn::NegMulAdd(n, hn::Set(df, 0x1.7f7d1cp-20f), r);
   F32 p = hn::Set(df, 1.0f / 5040.0f);
@@ -73,8 +89,8 @@ HWY_INLINE F32 exp_lanes(F32 x) {
   p = hn::MulAdd(p, r, hn::Set(df, 1.0f / 6.0f));
   p = hn::MulAdd(p, r, hn::Set(df, 0.5f));
   const F32 e = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(df, 1.0f));
-  const I32 exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::IfThenZeroElse(underflow, hn::Mul(e, hn::BitCast(df, exponent)));
+  const I32 exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(di, shifted), hn::Set(di, 127)));
+  return hn::IfThenZeroElse(hn::Lt(x, low), hn::Mul(e, hn::BitCast(df, exponent)));
 }
 
 // kLanes values of a cache type as f32. `p` may be unaligned.

@@ -26,7 +26,7 @@ float fold(float (&lanes)[16]) {
 float exp(float x) {
   if (x < -87.3f) return 0.0f;
   x = std::min(x, 88.3f);
-  const float n = std::nearbyint(x * 1.44269504f);
+  const float n = std::fma(x, 1.44269504f, 0x1.8p23f) - 0x1.8p23f;
   float r = std::fma(-n, 0x1.62e4p-1f, x);
   r = std::fma(-n, 0x1.7f7d1cp-20f, r);
   float p = 1.0f / 5040.0f;

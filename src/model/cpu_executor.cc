@@ -101,7 +101,10 @@ Result<LogitsView> CpuExecutor::step(std::span<const StepRun> runs) {
     const uint64_t end = uint64_t{run.position} + run.tokens.size();
     PW_CHECK(!run.tokens.empty() && end <= impl_->limits.context_max);
     PW_CHECK(run.tables.size() == geometry.groups.size());
-    PW_CHECK(run.logits_rows.empty() || run.logits_rows.back() < run.tokens.size());
+    for (std::size_t i = 0; i < run.logits_rows.size(); ++i) {
+      PW_CHECK(run.logits_rows[i] < run.tokens.size());
+      PW_CHECK(i == 0 || run.logits_rows[i - 1] < run.logits_rows[i]);
+    }
     rows += run.tokens.size();
     for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
       const uint64_t last = (end - 1) / geometry.block_tokens;

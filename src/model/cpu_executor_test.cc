@@ -45,6 +45,12 @@ class Model {
     auto spec = spec_from_gguf(*file_);
     PW_CHECK(spec.has_value());
     spec_ = std::move(*spec);
+    // The pass knows sliding layers; architecture llama never has them in the file.
+    for (std::size_t l = 0; shape.sliding_window != 0 && l < spec_.layers.size(); l += 2) {
+      spec_.layers[l].attention = AttentionKind::kSliding;
+      spec_.layers[l].window = shape.sliding_window;
+    }
+    assign_groups(spec_);
   }
 
   std::unique_ptr<CpuExecutor> executor(const Setting& setting) const {
@@ -111,7 +117,8 @@ Bits bits_alone(CpuExecutor& executor, const std::vector<TokenId>& tokens) {
 }
 
 /// Shapes that between them cover grouped queries of ratio 1, 2, 3 and 8, one KV head, heads that
-/// are no multiple of a panel or vector, partial rope, biases, factors, and every weight family.
+/// are no multiple of a panel or vector, partial rope, biases, factors, sliding windows, and every
+/// weight family.
 std::vector<LlamaShape> shapes() {
   std::vector<LlamaShape> shapes;
   shapes.push_back({});
@@ -143,6 +150,7 @@ std::vector<LlamaShape> shapes() {
                     .ffn = 320,
                     .type = TensorType::kQ8_0,
                     .head_type = TensorType::kF16});
+  shapes.push_back({.layers = 3, .sliding_window = 20});
   shapes.push_back({.embedding = 64, .type = TensorType::kQ5_0, .head_type = TensorType::kQ4_0});
   return shapes;
 }

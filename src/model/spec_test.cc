@@ -148,10 +148,22 @@ TEST(ModelSpec, RefusesATensorItWouldOtherwiseIgnore) {
   expect_error(file, ErrorCode::kUnsupported, {"tensor blk.0.attn_q_norm.weight"});
 }
 
-TEST(ModelSpec, RefusesExpertsAndUnknownRopeScalingByName) {
+TEST(ModelSpec, RefusesScalesThatItWouldLeaveOut) {
+  for (const char* key : {"llama.attention.scale", "llama.logit_scale", "llama.embedding_scale",
+                          "llama.residual_scale"}) {
+    ModelFile file = llama_model({});
+    file.put_float(key, 12.0F);
+    expect_error(file, ErrorCode::kUnsupported, {key});
+  }
+}
+
+TEST(ModelSpec, RefusesExpertsWindowsAndUnknownRopeScalingByName) {
   ModelFile experts = llama_model({});
   experts.put_uint("llama.expert_count", 8);
   expect_error(experts, ErrorCode::kUnsupported, {"llama.expert_count = 8"});
+  ModelFile window = llama_model({});
+  window.put_uint("llama.attention.sliding_window", 4);
+  expect_error(window, ErrorCode::kUnsupported, {"llama.attention.sliding_window at offset "});
   ModelFile yarn = llama_model({});
   yarn.put_string("llama.rope.scaling.type", "yarn");
   expect_error(yarn, ErrorCode::kUnsupported, {"'yarn'"});

@@ -151,6 +151,9 @@ struct LlamaShape {
   bool bias = false;
   bool rope_factors = false;
   float rope_linear = 0;  // 0: no scaling
+  /// Not in the file: for tests that make every other layer a sliding one in the spec that was
+  /// read.
+  uint32_t sliding_window = 0;
   uint64_t seed = 1;
 };
 

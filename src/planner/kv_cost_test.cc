@@ -154,7 +154,7 @@ TEST_P(KvCostOfRandomLayouts, EqualsTheServersGeometryAndCountingByHand) {
     uint64_t stride_sum = 0;
     for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
       const kv::GroupGeometry& group = geometry.groups[g];
-      const uint64_t row = group.layers * group.kv_heads *
+      const uint64_t row = uint64_t{group.layers} * group.kv_heads *
                            (kv_row_bytes(group.key_type, group.key_dim) +
                             kv_row_bytes(group.value_type, group.value_dim));
       std::size_t blocks_most = 0;

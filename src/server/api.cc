@@ -4,15 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <ctime>
 #include <utility>
 
 #include "base/json.h"
-#include "base/prng.h"
 #include "server/anthropic/parse.h"
 #include "server/diagnostics.h"
 #include "server/fields.h"
+#include "server/id_source.h"
 #include "server/json_text.h"
 #include "server/openai/parse.h"
 #include "server/prompt.h"
@@ -72,12 +71,6 @@ const RouteRow* find_route(std::string_view path) {
   return nullptr;
 }
 
-Surface surface_of(const HttpRequest& request) {
-  const bool anthropic =
-      request.path.starts_with("/v1/messages") || request.header("anthropic-version") != nullptr;
-  return anthropic ? Surface::kAnthropic : Surface::kOpenAi;
-}
-
 std::string percent_decoded(std::string_view text) {
   const auto hex = [](char c) -> int {
     if (c >= '0' && c <= '9') return c - '0';
@@ -126,10 +119,10 @@ std::string_view id_prefix(Format format) {
 
 class Api final : public Handler {
  public:
-  explicit Api(ApiSetup setup) : setup_(std::move(setup)) {}
+  explicit Api(ApiSetup setup) : setup_(std::move(setup)), ids_(setup_.random_seed) {}
 
   std::optional<HttpResponse> begin(HttpRequest& request) override {
-    request.request_id = new_id("req_");
+    request.request_id = ids_.id("req_");
     const Surface surface = surface_of(request);
     const RouteRow* row = find_route(request.path);
     if (row == nullptr) {
@@ -213,27 +206,13 @@ class Api final : public Handler {
         break;
     }
     HttpRequest named = request;
-    if (named.request_id.empty()) named.request_id = new_id("req_");
+    if (named.request_id.empty()) named.request_id = ids_.id("req_");
     return refuse(named, surface_of(named), "unread", error);
   }
 
  private:
   openai::ParseLimits parse_limits() const {
     return {setup_.model.choices_max, setup_.model.tokenizer->vocab_size()};
-  }
-
-  /// 22 characters of 62: 131 bits of which 128 are drawn.
-  std::string new_id(std::string_view prefix) {
-    static constexpr std::string_view kAlphabet =
-        "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    const uint64_t count = counter_.fetch_add(1);
-    std::string id(prefix);
-    for (uint64_t half = 0; half < 2; ++half) {
-      uint64_t bits = mix64(mix64(setup_.random_seed + half) ^ mix64(2 * count + half));
-      for (int i = 0; i < 11; ++i, bits /= kAlphabet.size())
-        id += kAlphabet[bits % kAlphabet.size()];
-    }
-    return id;
   }
 
   HttpResponse refuse(const HttpRequest& request, Surface surface, std::string_view label,
@@ -293,12 +272,14 @@ class Api final : public Handler {
         return response;
       }
       case Route::kModels:
+        note(request, row.label, 200, "");
         return json_response(200, model_list(), request.request_id);
       case Route::kModel: {
         const std::size_t at = request.path.find(kModelRow.path) + kModelRow.path.size();
         const std::string asked = percent_decoded(request.path.substr(at));
         if (!setup_.model.answers_to(asked))
           return refuse(request, surface, row.label, unknown_model(asked));
+        note(request, row.label, 200, "");
         return json_response(200, model_object(asked), request.request_id);
       }
       default: {
@@ -462,7 +443,7 @@ class Api final : public Handler {
     context.format = asked.format;
     context.model = asked.model;
     context.request_id = request.request_id;
-    context.id = new_id(id_prefix(asked.format));
+    context.id = ids_.id(id_prefix(asked.format));
     context.created_unix_s = setup_.unix_time_s();
     context.choices = asked.choices;
     context.stops = asked.stops;
@@ -482,8 +463,7 @@ class Api final : public Handler {
     work.max_tokens = std::min<uint64_t>(asked.max_tokens, setup_.model.context_max);
     work.choices = asked.choices;
     work.sampling = asked.sampling;
-    if (!asked.seed_given)
-      work.sampling.seed = mix64(setup_.random_seed ^ mix64(counter_.fetch_add(1)));
+    if (!asked.seed_given) work.sampling.seed = ids_.draw();
     work.stops = std::move(asked.stops);
     work.ignore_eos = asked.ignore_eos;
     work.cache.use_cache = asked.use_cache;
@@ -500,11 +480,17 @@ class Api final : public Handler {
   }
 
   const ApiSetup setup_;
-  std::atomic<uint64_t> counter_{0};
+  IdSource ids_;
   DiagnosticsLog diagnostics_;
 };
 
 }  // namespace
+
+Surface surface_of(const HttpRequest& request) {
+  const bool anthropic =
+      request.path.starts_with("/v1/messages") || request.header("anthropic-version") != nullptr;
+  return anthropic ? Surface::kAnthropic : Surface::kOpenAi;
+}
 
 std::unique_ptr<Handler> make_api(ApiSetup setup) {
   return std::make_unique<Api>(std::move(setup));

@@ -478,7 +478,11 @@ Result<tcp::resolver::results_type> resolve(asio::io_context& io, const std::str
 Status HttpServer::Impl::open() {
   auto found = resolve(*io, options.host, options.port);
   if (!found) return found.error();
-  const tcp::endpoint endpoint = found->begin()->endpoint();
+  // A name may stand for both families ("localhost"): people then type 127.0.0.1.
+  auto chosen = std::find_if(found->begin(), found->end(),
+                             [](const auto& entry) { return entry.endpoint().address().is_v4(); });
+  if (chosen == found->end()) chosen = found->begin();
+  const tcp::endpoint endpoint = chosen->endpoint();
   error_code error;
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);

@@ -494,7 +494,7 @@ TEST(ChatTemplate, NamesTheLineOfAnErrorWhileRendering) {
 // ---------------------------------------------------------------------------------------
 
 TEST(ChatTemplate, StopsWhatWouldNeverEndOrFit) {
-  const std::vector<std::string> sources = {
+  std::vector<std::string> sources = {
       "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
       "{% for a in range(1000000000000) %}{% endfor %}",
       "{{ range(-9000000000000000000, 9000000000000000000, 1)|length }}",
@@ -517,12 +517,20 @@ TEST(ChatTemplate, StopsWhatWouldNeverEndOrFit) {
       "{{ ('a,' * 2000000).split(',')|length }}",
       "{{ ('a' * 1000000)|replace('a', 'b' * 1000) }}",
       "{{ ('a' * 2000000)|list|length }}",
+      // A set and a needle as long as the text.
+      "{{ ('a' * 4000000).strip('b' * 4000000 + 'a') }}",
+      "{% for a in range(50) %}{{ ('a' * 8000000).find('a' * 4000000 + 'b') }}{% endfor %}",
+      "{{ ('a' * 8000000).rsplit('a' * 4000000 + 'b')|length }}",
   };
+  // Many variables, looked through again and again.
+  std::string names;
+  for (int i = 0; i < 20'000; ++i) names += "{% set a" + std::to_string(i) + " = 1 %}";
+  sources.push_back(names + "{% for i in range(100000) %}{{ a0 ~ missing ~ missing }}{% endfor %}");
   for (const std::string& source : sources) {
     const auto chat = compile(source);
     ASSERT_NE(chat, nullptr);
     const auto rendered = chat->render(user_says("x"));
-    ASSERT_FALSE(rendered) << source;
+    ASSERT_FALSE(rendered) << source.substr(0, 200);
     EXPECT_EQ(rendered.error().code, ErrorCode::kInvalidArgument) << source;
   }
 }

@@ -112,7 +112,7 @@ def test_c01_a_hit_answers_like_a_miss_also_the_tenth_time(server, uncached):
     seed = random.randrange(2**32)
     print("seed", seed)
     draw = random.Random(seed)
-    prompts = ["".join(draw.choices(string.ascii_lowercase + string.digits, k=512)) for _ in range(4)]
+    prompts = ["".join(draw.choices(string.ascii_lowercase + string.digits, k=512)) for _ in range(3)]
     prompts.append("Please explain in a few sentences how a library lends its books. " * 25 + "How does it?")
     for prompt in prompts:
         truth = bits(complete(uncached, prompt))
@@ -127,7 +127,7 @@ def test_c01_a_hit_answers_like_a_miss_also_the_tenth_time(server, uncached):
 # C02
 
 def test_c02_requests_with_one_new_prefix_in_the_same_instant(server, uncached):
-    for family in ("kiwi", "plum", "fig"):
+    for family in ("kiwi", "plum"):
         prefix = " ".join(f"{family}{i:03d}" for i in range(100))
         prompts = [f"{prefix} continue from {i}" for i in range(12)]
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
@@ -179,8 +179,9 @@ def leave(server, path, body, after):
 
 def read_chunks(count):
     def read(client):
-        seen = b""
+        seen, deadline = b"", time.monotonic() + 20
         while seen.count(b"data: ") < count:
+            assert time.monotonic() < deadline, "those who left before are still served"
             piece = client.recv(4096)
             assert piece, seen
             seen += piece
@@ -550,7 +551,7 @@ def test_c19_choices_share_the_blocks_of_their_prompt_and_stop_together(server):
             "stream": True}
     with server.http.stream("POST", "/v1/completions", json=body) as response:
         stream = events(response)
-        seen = {next(stream)["choices"][0]["index"] for _ in range(40)}
+        seen = {next(stream)["choices"][0]["index"] for _ in range(80)}
         assert seen == set(range(8))
         live = server.blocks()["live"]
         assert 20 < live < 20 + 8 * 3, "20 blocks of the prompt once, and a few of each choice"

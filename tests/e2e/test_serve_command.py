@@ -83,7 +83,10 @@ def test_a_file_that_lies_is_one_line(tmp_path):  # C17
         resource.setrlimit(resource.RLIMIT_AS, (200 * 2**20, 200 * 2**20))
 
     path = tmp_path / "lying.gguf"
-    for name, data, word in lying_files():
+    lies = lying_files()
+    # Of the files cut short, every tenth: `plan` and `run` take them all.
+    cuts = [lie for lie in lies if lie[0].startswith("i-cut")]
+    for name, data, word in [lie for lie in lies if lie not in cuts] + cuts[::10]:
         path.write_bytes(data)
         line = refused(path, "--port", "0", timeout=10, preexec_fn=limit_memory)
         assert str(path) in line and word in line, name

@@ -138,6 +138,9 @@ SNIPPETS = [
     "{% set x %}a{{ 1 }}{% set y = 2 %}b{% endset %}{{ x }}{{ x|length }}{{ y }}", "{% set ns = namespace(a=1) %}{% set ns.b = ns.a + 1 %}{{ ns.a }}{{ ns.b }}{{ ns.c }}|", "{% set x = 1 %}{% set x.y = 2 %}",
     "{% for i in [1, 2] %}{% for j in [1, 2] %}{{ loop.index }}{{ loop.depth }}{{ loop.first }}{% endfor %}{{ loop.index0 }}{% endfor %}", "{{ loop }}|{{ loop is defined }}",
     "{{ raise_exception('my own sentence, with 100%') }}", "{% if false %}{{ raise_exception('never') }}{% endif %}fine", "{% for m in messages %}{{ raise_exception('bad ' + m.role) if m.role == 'user' }}{% endfor %}",
+    # functions that may be missing
+    "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y') }}{% else %}26 Jul 2024{% endif %}",
+    "{{ today('%d', utc=true) if today is not undefined else 'no day' }}", "{% if not today is defined %}{{ today(1) }}{% endif %}",
     # white space
     "a\n{% if true %}\nb\n{% endif %}\nc", "a\n   {% if true %}\n  b\n   {% endif %}\nc\n", "a\n   {%+ if true %}\n  b\n   {% endif +%}\nc", "a  {% if true %}  b  {% endif %}  c",
     "a \n {%- if true -%} \n b \n {%- endif -%} \n c", "a \n {{- 1 -}} \n b", "a\n  {{ 1 }}\nb\n\n", "a\n  {# c #}\nb", "a\n  {#- c -#}\n  b", "a {# c #} b", "{# x\ny #}\nz", "\t {% set x = 1 %}\n\n{{ x }}\n",

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "base/check.h"
@@ -61,20 +62,33 @@ HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
 }
 
 // Blocks of one head lie apart, so hardware prefetchers see each of them as a new stream, and a few
-// kilobytes are over before they have caught up. While a piece of a block is used, the kernels
-// below therefore ask for the next one, `ahead`, as fast as they read.
+// kilobytes are over before they have caught up. The loops below therefore ask for what is used
+// next, a little in each iteration: asked for at once, it would fill the queue of outstanding
+// misses and stop everything else.
+struct Ahead {
+  const char* base = nullptr;
+  std::size_t step = 0;   // bytes from one iteration to the next
+  std::size_t bytes = 0;  // in each; 0: nothing
+
+  HWY_INLINE void ask(std::size_t iteration) const { prefetch(base + iteration * step, bytes); }
+};
+
+// `bytes` in a row, spread over `iterations`.
+HWY_INLINE Ahead spread(const void* base, std::size_t bytes, std::size_t iterations) {
+  const std::size_t step = (bytes / HWY_MAX(iterations, 1) + 63) / 64 * 64;
+  return {static_cast<const char*>(base), step, step};
+}
 
 // scores[r][t] = sum over d, ascending, of key[d][t] * q[d][r], for T vectors of tokens.
 template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE void score_tile(const typename Load::Element* key, std::size_t key_stride,
-                           const float* q, std::size_t key_dim, float* scores, const char* ahead) {
-  constexpr std::size_t kBytes = T * kLanes * sizeof(typename Load::Element);
+                           const float* q, std::size_t key_dim, float* scores, const Ahead& ahead) {
   F32 acc[R][T];
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::Zero(DF());
   }
   for (std::size_t d = 0; d < key_dim; ++d, key += key_stride, q += R) {
-    if constexpr (!std::is_same_v<Load, LoadWidened>) prefetch(ahead + d * kBytes, kBytes);
+    ahead.ask(d);
     F32 k[T];
     for (std::size_t t = 0; t < T; ++t) k[t] = Load::load(key + t * kLanes);
     for (std::size_t r = 0; r < R; ++r) {
@@ -88,13 +102,22 @@ HWY_INLINE void score_tile(const typename Load::Element* key, std::size_t key_st
   }
 }
 
+// What a tile of vectors [t, t + count) asks for: of the next piece, just as much as it reads
+// itself; where the data is scratch, all of it with the first vectors.
+template <typename Load>
+HWY_INLINE Ahead part_of(const Ahead& ahead, std::size_t t, std::size_t count) {
+  if constexpr (std::is_same_v<Load, LoadWidened>) return t == 0 ? ahead : Ahead{};
+  constexpr std::size_t kBytes = kLanes * sizeof(typename Load::Element);
+  return {ahead.base + t * kBytes, ahead.step, ahead.bytes == 0 ? 0 : count * kBytes};
+}
+
 template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE std::size_t score_tiles(const typename Load::Element* key, std::size_t key_stride,
                                    const float* q, std::size_t key_dim, float* scores,
-                                   std::size_t t, std::size_t vectors, const char* ahead) {
+                                   std::size_t t, std::size_t vectors, const Ahead& ahead) {
   for (; t + T <= vectors; t += T) {
     score_tile<R, T, Load>(key + t * kLanes, key_stride, q, key_dim, scores + t * kLanes,
-                           ahead + t * kLanes * sizeof(typename Load::Element) * key_dim);
+                           part_of<Load>(ahead, t, T));
   }
   return t;
 }
@@ -102,7 +125,7 @@ HWY_INLINE std::size_t score_tiles(const typename Load::Element* key, std::size_
 template <std::size_t R, typename Load>
 HWY_NOINLINE void score_vectors(const typename Load::Element* key, std::size_t key_stride,
                                 const float* q, std::size_t key_dim, float* scores,
-                                std::size_t vectors, const char* ahead) {
+                                std::size_t vectors, const Ahead& ahead) {
   std::size_t t =
       score_tiles<R, kTileT, Load>(key, key_stride, q, key_dim, scores, 0, vectors, ahead);
   if constexpr (kTileT > 2)
@@ -113,7 +136,7 @@ HWY_NOINLINE void score_vectors(const typename Load::Element* key, std::size_t k
 template <typename Load>
 void score_rows(std::size_t rows, const typename Load::Element* key, std::size_t key_stride,
                 const float* q, std::size_t key_dim, float* scores, std::size_t vectors,
-                const char* ahead) {
+                const Ahead& ahead) {
   switch (rows) {
     case 1:
       return score_vectors<1, Load>(key, key_stride, q, key_dim, scores, vectors, ahead);
@@ -134,15 +157,14 @@ void score_rows(std::size_t rows, const typename Load::Element* key, std::size_t
 template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE void value_tile(const typename Load::Element* value, std::size_t value_stride,
                            const float* weights, std::size_t tokens, float* acc_rows,
-                           std::size_t acc_stride, const char* ahead) {
-  constexpr std::size_t kBytes = T * kLanes * sizeof(typename Load::Element);
+                           std::size_t acc_stride, const Ahead& ahead) {
   F32 acc[R][T];
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t t = 0; t < T; ++t)
       acc[r][t] = hn::LoadU(DF(), acc_rows + r * acc_stride + t * kLanes);
   }
   for (std::size_t i = 0; i < tokens; ++i, value += value_stride, ++weights) {
-    if constexpr (!std::is_same_v<Load, LoadWidened>) prefetch(ahead + i * kBytes, kBytes);
+    ahead.ask(i);
     F32 v[T];
     for (std::size_t t = 0; t < T; ++t) v[t] = Load::load(value + t * kLanes);
     for (std::size_t r = 0; r < R; ++r) {
@@ -160,11 +182,10 @@ template <std::size_t R, std::size_t T, typename Load>
 HWY_INLINE std::size_t value_tiles(const typename Load::Element* value, std::size_t value_stride,
                                    const float* weights, std::size_t tokens, float* acc,
                                    std::size_t acc_stride, std::size_t t, std::size_t vectors,
-                                   const char* ahead) {
+                                   const Ahead& ahead) {
   for (; t + T <= vectors; t += T) {
     value_tile<R, T, Load>(value + t * kLanes, value_stride, weights, tokens, acc + t * kLanes,
-                           acc_stride,
-                           ahead + t * kLanes * sizeof(typename Load::Element) * tokens);
+                           acc_stride, part_of<Load>(ahead, t, T));
   }
   return t;
 }
@@ -172,7 +193,7 @@ HWY_INLINE std::size_t value_tiles(const typename Load::Element* value, std::siz
 template <std::size_t R, typename Load>
 HWY_NOINLINE void value_vectors(const typename Load::Element* value, std::size_t value_stride,
                                 const float* weights, std::size_t tokens, float* acc,
-                                std::size_t acc_stride, std::size_t vectors, const char* ahead) {
+                                std::size_t acc_stride, std::size_t vectors, const Ahead& ahead) {
   std::size_t t = value_tiles<R, kTileT, Load>(value, value_stride, weights, tokens, acc,
                                                acc_stride, 0, vectors, ahead);
   if constexpr (kTileT > 2) {
@@ -185,7 +206,7 @@ HWY_NOINLINE void value_vectors(const typename Load::Element* value, std::size_t
 template <typename Load>
 void value_rows(std::size_t rows, const typename Load::Element* value, std::size_t stride,
                 const float* weights, std::size_t tokens, float* acc, std::size_t acc_stride,
-                std::size_t vectors, const char* ahead) {
+                std::size_t vectors, const Ahead& ahead) {
   switch (rows) {
     case 1:
       return value_vectors<1, Load>(value, stride, weights, tokens, acc, acc_stride, vectors,
@@ -303,15 +324,25 @@ HWY_INLINE float element_to_float(LoadF32, float x) { return x; }
 HWY_INLINE float element_to_float(LoadF16, uint16_t x) { return half_to_float(x); }
 HWY_INLINE float element_to_float(LoadBF16, uint16_t x) { return bf16_to_float(x); }
 
-// `count` elements to f32. Whole vectors may run past `count` up to `room` elements, where there is
-// memory of the same row: lanes that no score or output uses.
+// `rows` rows of `count` elements to f32. Where `whole`, counts are rounded up to whole vectors,
+// which the memory of a row must have; the lanes beyond are used by no score and no output. Columns
+// of vectors, not rows, are the outer loop: rows are many and two to eight vectors long.
 template <typename Load>
-HWY_INLINE void widen(const typename Load::Element* from, std::size_t count, std::size_t room,
-                      float* to) {
-  std::size_t i = 0;
-  for (; i < count && i + kLanes <= room; i += kLanes)
-    hn::StoreU(Load::load(from + i), DF(), to + i);
-  for (; i < count; ++i) to[i] = element_to_float(Load(), from[i]);
+HWY_INLINE void widen(const typename Load::Element* from, std::size_t from_stride, std::size_t rows,
+                      std::size_t count, bool whole, float* to, std::size_t to_stride) {
+  const std::size_t vectors = whole ? (count + kLanes - 1) / kLanes : count / kLanes;
+  for (std::size_t v = 0; v < vectors; ++v) {
+    const typename Load::Element* in = from + v * kLanes;
+    float* out = to + v * kLanes;
+    for (std::size_t r = 0; r < rows; ++r, in += from_stride, out += to_stride)
+      hn::StoreU(Load::load(in), DF(), out);
+  }
+  if (vectors * kLanes >= count) return;
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t i = vectors * kLanes; i < count; ++i) {
+      to[r * to_stride + i] = element_to_float(Load(), from[r * from_stride + i]);
+    }
+  }
 }
 
 // One thread's walk through tasks: everything that does not change between them.
@@ -340,7 +371,6 @@ class Runner {
 
   // `next`: the task after this one, whose first block is asked for in time; may be null.
   void run(const AttentionTask& task, const AttentionTask* next) {
-    tile_.count = 0;
     if (task.split) {
       for (uint32_t s = task.segment_begin; s < task.segment_end; ++s) {
         gather(task, s);
@@ -456,11 +486,11 @@ class Runner {
       begin_ = std::min(begin_, tile_.rows[i].begin);
       end_ = std::max(end_, tile_.rows[i].end);
     }
-    next_key_ = nullptr;
+    next_keys_count_ = 0;
     if (segment + 1 < task.segment_end) {
-      next_key_ = reinterpret_cast<const char*>(first_key(task, segment + 1));
+      find_next_keys(task, segment + 1);
     } else if (next != nullptr) {
-      next_key_ = reinterpret_cast<const char*>(first_key(*next, next->segment_begin));
+      find_next_keys(*next, next->segment_begin);
     }
     switch (layer_.key_type) {
       case KvType::kF32:
@@ -515,51 +545,64 @@ class Runner {
            std::size_t{p.slot} * shape_.value_dim;
   }
 
-  // Where the keys of a task's segment begin: of its first slice, from a block's start.
-  const std::byte* first_key(const AttentionTask& task, uint32_t segment) const {
+  // The blocks of the first chunk of a task's segment.
+  void find_next_keys(const AttentionTask& task, uint32_t segment) {
     const AttentionSlice& slice = plan_.slices[task.slice_begin];
     const uint32_t begin =
         std::max(attention_begin(shape_, slice.position), segment * kSegmentTokens);
-    if (begin >= slice.position + slice.rows) return nullptr;
-    return layer_.key(slice.blocks[begin / shape_.block_tokens], task.kv_head);
+    const uint32_t end = std::min(slice.position + slice.rows, begin + kChunkTokens);
+    for (uint32_t at = begin; at < end && next_keys_count_ < std::size(next_keys_);) {
+      const BlockId block = slice.blocks[at / shape_.block_tokens];
+      next_keys_[next_keys_count_++] =
+          reinterpret_cast<const char*>(layer_.key(block, task.kv_head));
+      at += shape_.block_tokens - at % shape_.block_tokens;
+    }
   }
 
-  // What is read after the keys (values) in front of `at`: the next piece, or what follows the
-  // last.
-  const char* after_keys(uint32_t at) const {
-    if (at < end_)
-      return reinterpret_cast<const char*>(layer_.key(piece(at, end_).block, kv_head_));
-    return reinterpret_cast<const char*>(layer_.value(piece(begin_, end_).block, kv_head_));
+  std::size_t key_bytes() const { return layer_.key_type == KvType::kF32 ? 4 : 2; }
+  std::size_t value_bytes() const { return layer_.value_type == KvType::kF32 ? 4 : 2; }
+
+  // What is read two pieces after the one in front of `at`: keys, then values, then the next
+  // segment's keys. One piece, 4 KiB of f16 at 64 channels, is over sooner than memory answers (100
+  // ns x 40 GB/s).
+  Ahead after_keys(uint32_t at) const {
+    const Ahead ahead = keys_ahead(at, end_, 1);
+    return ahead.bytes != 0 ? ahead : values_ahead(begin_, end_, at < end_ ? 0 : 1, shape_.key_dim);
   }
-  const char* after_values(uint32_t at) const {
-    if (at < end_)
-      return reinterpret_cast<const char*>(layer_.value(piece(at, end_).block, kv_head_));
-    return next_key_;
+  Ahead after_values(uint32_t at, uint32_t iterations) const {
+    const Ahead ahead = values_ahead(at, end_, 1, iterations);
+    return ahead.bytes != 0 ? ahead : next_ahead(at < end_ ? 0 : 1, iterations);
   }
 
-  // Asks for part `part` of `parts` of the keys (values) of [at, end).
-  void prefetch_keys(uint32_t at, uint32_t end, std::size_t part, std::size_t parts) const {
-    const std::size_t element = layer_.key_type == KvType::kF32 ? 4 : 2;
-    while (at < end) {
+  // Piece `index` of the keys of [at, end), a channel an iteration.
+  Ahead keys_ahead(uint32_t at, uint32_t end, std::size_t index) const {
+    for (; at < end; --index) {
       const Piece p = piece(at, end);
-      const std::byte* key = layer_.key(p.block, kv_head_) + p.slot * element;
-      const Range channels = split(shape_.key_dim, part, parts);
-      for (std::size_t d = channels.begin; d < channels.end; ++d) {
-        prefetch(key + d * shape_.block_tokens * element, p.count * element);
+      if (index == 0) {
+        return {reinterpret_cast<const char*>(layer_.key(p.block, kv_head_)) + p.slot * key_bytes(),
+                shape_.block_tokens * key_bytes(), p.count * key_bytes()};
       }
       at += p.count;
     }
+    return {};
   }
-  void prefetch_values(uint32_t at, uint32_t end, std::size_t part, std::size_t parts) const {
-    const std::size_t row =
-        std::size_t{shape_.value_dim} * (layer_.value_type == KvType::kF32 ? 4 : 2);
-    while (at < end) {
+  // Piece `index` of the values of [at, end).
+  Ahead values_ahead(uint32_t at, uint32_t end, std::size_t index, std::size_t iterations) const {
+    const std::size_t row = shape_.value_dim * value_bytes();
+    for (; at < end; --index) {
       const Piece p = piece(at, end);
-      const Range tokens = split(p.count, part, parts);
-      prefetch(layer_.value(p.block, kv_head_) + (p.slot + tokens.begin) * row,
-               tokens.size() * row);
+      if (index == 0)
+        return spread(layer_.value(p.block, kv_head_) + p.slot * row, p.count * row, iterations);
       at += p.count;
     }
+    return {};
+  }
+  // Block `index` of the keys that come after this segment.
+  Ahead next_ahead(std::size_t index, std::size_t iterations) const {
+    if (index >= next_keys_count_) return {};
+    const std::size_t bytes =
+        std::min(shape_.block_tokens, kChunkTokens) * shape_.key_dim * key_bytes();
+    return spread(next_keys_[index], bytes, iterations);
   }
 
   template <typename Load>
@@ -590,27 +633,28 @@ class Runner {
       for (uint32_t at = from; at < chunk_end;) {
         const Piece p = piece(at, chunk_end);
         const auto* key = key_at<Load>(p);
-        const std::size_t room =
-            std::min<std::size_t>(shape_.block_tokens - p.slot, kChunkTokens - (at - chunk));
-        for (std::size_t d = 0; d < shape_.key_dim; ++d) {
-          widen<Load>(key + d * shape_.block_tokens, p.count, room,
-                      tile_.widened + d * kChunkTokens + (at - chunk));
-        }
+        // Blocks of whole vectors begin on one in the chunk, too, or behind a window's start in the
+        // block.
+        widen<Load>(
+            key, shape_.block_tokens, shape_.key_dim, p.count,
+            shape_.block_tokens % 16 == 0 && p.slot % kLanes == 0 && (at - chunk) % kLanes == 0,
+            tile_.widened + (at - chunk), kChunkTokens);
         at += p.count;
       }
       for (std::size_t i = 0; i < tiles; ++i) {
         const Range rows = split(tile_.count, i, tiles);
-        if (chunk_end < end_) {
-          prefetch_keys(chunk_end, std::min(chunk_end + kChunkTokens, end_), i, tiles);
-        } else {
-          prefetch_values(begin_,
-                          std::min(begin_ / kChunkTokens * kChunkTokens + kChunkTokens, end_), i,
-                          tiles);
-        }
-        if (span_of(rows, chunk, chunk_end).empty()) continue;
-        score_rows<LoadWidened>(rows.size(), tile_.widened, kChunkTokens,
-                                tile_.q + rows.begin * shape_.key_dim, shape_.key_dim,
-                                tile_.scores + rows.begin * kScoreStride + chunk, vectors, nullptr);
+        const Range span = span_of(rows, chunk, chunk_end);
+        if (span.empty()) continue;
+        const std::size_t vectors_seen = (span.end - chunk + kLanes - 1) / kLanes;
+        const Ahead ahead =
+            chunk_end < end_
+                ? keys_ahead(chunk_end, std::min(chunk_end + kChunkTokens, end_), i)
+                : values_ahead(begin_,
+                               std::min(begin_ / kChunkTokens * kChunkTokens + kChunkTokens, end_),
+                               i, shape_.key_dim);
+        score_rows<LoadWidened>(
+            rows.size(), tile_.widened, kChunkTokens, tile_.q + rows.begin * shape_.key_dim,
+            shape_.key_dim, tile_.scores + rows.begin * kScoreStride + chunk, vectors_seen, ahead);
       }
     }
   }
@@ -633,7 +677,7 @@ class Runner {
       for (uint32_t at = begin_; at < end_;) {
         const Piece p = piece(at, end_);
         value_span<Load>({0, tile_.count}, value_at<Load>(p), shape_.value_dim, at, at + p.count,
-                         after_values(at + p.count));
+                         after_values(at + p.count, p.count));
         at += p.count;
       }
       return;
@@ -644,23 +688,21 @@ class Runner {
       const uint32_t to = std::min(chunk + kChunkTokens, end_);
       for (uint32_t at = from; at < to;) {
         const Piece p = piece(at, to);
-        const auto* value = value_at<Load>(p);
-        for (uint32_t t = 0; t < p.count; ++t, value += shape_.value_dim) {
-          float* wide = tile_.widened + (at - from + t) * plan_.value_stride;
-          widen<Load>(value, shape_.value_dim, shape_.value_dim, wide);
-          for (std::size_t j = shape_.value_dim; j < plan_.value_stride; ++j) wide[j] = 0.0f;
+        float* wide = tile_.widened + (at - from) * plan_.value_stride;
+        widen<Load>(value_at<Load>(p), shape_.value_dim, p.count, shape_.value_dim, false, wide,
+                    plan_.value_stride);
+        for (uint32_t t = 0; t < p.count && shape_.value_dim < plan_.value_stride; ++t) {
+          std::fill(wide + t * plan_.value_stride + shape_.value_dim,
+                    wide + (t + 1) * plan_.value_stride, 0.0f);
         }
         at += p.count;
       }
       for (std::size_t i = 0; i < tiles; ++i) {
-        if (to < end_) {
-          prefetch_values(to, std::min(to + kChunkTokens, end_), i, tiles);
-        } else if (next_key_ != nullptr) {
-          const Range part = split(std::size_t{shape_.key_dim} * shape_.block_tokens * 2, i, tiles);
-          prefetch(next_key_ + part.begin, part.size());
-        }
+        const Ahead ahead = to < end_
+                                ? values_ahead(to, std::min(to + kChunkTokens, end_), i, to - from)
+                                : next_ahead(i, to - from);
         value_span<LoadWidened>(split(tile_.count, i, tiles), tile_.widened, plan_.value_stride,
-                                from, to, nullptr);
+                                from, to, ahead);
       }
     }
   }
@@ -670,7 +712,7 @@ class Runner {
   // finite.
   template <typename Load>
   void value_span(Range rows, const typename Load::Element* value, std::size_t stride,
-                  uint32_t from, uint32_t to, const char* ahead) {
+                  uint32_t from, uint32_t to, const Ahead& ahead) {
     uint32_t common_begin = from;
     uint32_t common_end = to;
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
@@ -678,25 +720,25 @@ class Runner {
       common_end = std::min(common_end, tile_.rows[i].end);
     }
     const std::size_t vectors = plan_.value_stride / kLanes;
-    const auto add = [&](Range some, uint32_t begin, uint32_t end) {
+    const auto add = [&](Range some, uint32_t begin, uint32_t end, const Ahead& next) {
       if (begin >= end) return;
       value_rows<Load>(some.size(), value + (begin - from) * stride, stride,
                        tile_.scores + some.begin * kScoreStride + begin, end - begin,
                        tile_.acc + some.begin * plan_.state_stride, plan_.state_stride, vectors,
-                       ahead);
+                       next);
     };
     if (common_begin >= common_end) {
       for (std::size_t i = rows.begin; i < rows.end; ++i) {
-        add({i, i + 1}, std::max(from, tile_.rows[i].begin), std::min(to, tile_.rows[i].end));
+        add({i, i + 1}, std::max(from, tile_.rows[i].begin), std::min(to, tile_.rows[i].end), {});
       }
       return;
     }
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
-      add({i, i + 1}, std::max(from, tile_.rows[i].begin), common_begin);
+      add({i, i + 1}, std::max(from, tile_.rows[i].begin), common_begin, {});
     }
-    add(rows, common_begin, common_end);
+    add(rows, common_begin, common_end, ahead);
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
-      add({i, i + 1}, common_end, std::min(to, tile_.rows[i].end));
+      add({i, i + 1}, common_end, std::min(to, tile_.rows[i].end), {});
     }
   }
 
@@ -715,7 +757,8 @@ class Runner {
   uint32_t first_ = 0;  // its first position
   uint32_t begin_ = 0;  // positions that any row sees, counted from first_
   uint32_t end_ = 0;
-  const char* next_key_ = nullptr;  // keys that are read after this segment, or null
+  const char* next_keys_[4] = {};  // blocks whose keys are read after this segment
+  std::size_t next_keys_count_ = 0;
 };
 
 void run_tasks(AttentionPlanImpl& plan, const PagedLayer& layer, const float* q,

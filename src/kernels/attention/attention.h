@@ -25,6 +25,7 @@
 #include <memory>
 #include <span>
 
+#include "base/result.h"
 #include "kernels/paged_view.h"
 #include "kernels/thread_pool.h"
 
@@ -43,6 +44,10 @@ struct AttentionShape {
   float logit_softcap = 0;  // c > 0: s = c * tanh(s / c); 0: none
 };
 
+/// Whether attention offers the shape. Errors: kUnsupported saying which numbers it cannot do (no
+/// file's numbers reach a PW_CHECK after this).
+Status check_attention_shape(const AttentionShape& shape);
+
 struct AttentionLimits {
   uint32_t rows_max = 0;  // of a step, all runs together
   uint32_t runs_max = 0;
@@ -57,6 +62,7 @@ struct AttentionPlanImpl;  // attention/plan.h
 /// Memory: all of it in the constructor (scratch_bytes() tells how much).
 class AttentionPlan {
  public:
+  /// Requires: check_attention_shape passes.
   AttentionPlan(const AttentionShape& shape, const AttentionLimits& limits);
 
   /// Bytes the constructor takes, for capacity planning.

@@ -399,6 +399,19 @@ TEST(Attention, SoftCapBoundsTheScores) {
   });
 }
 
+TEST(Attention, RefusesShapesItCannotDoInWords) {
+  AttentionShape shape = small_shape();
+  EXPECT_TRUE(check_attention_shape(shape).has_value());
+  shape.heads = 7;
+  EXPECT_NE(check_attention_shape(shape).error().message.find("7 query heads on 2 KV heads"),
+            std::string::npos);
+  shape.heads = 600;
+  EXPECT_NE(check_attention_shape(shape).error().message.find("at most 256"), std::string::npos);
+  shape = small_shape();
+  shape.value_dim = 0;
+  EXPECT_EQ(check_attention_shape(shape).code(), ErrorCode::kUnsupported);
+}
+
 TEST(Attention, ManyQueryHeadsPerKvHeadAndOneToOneBothWork) {
   Prng prng(31);
   struct Heads {

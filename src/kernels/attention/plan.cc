@@ -2,6 +2,8 @@
 #include "kernels/attention/plan.h"
 
 #include <algorithm>
+#include <string>
+#include <tuple>
 
 #include "base/check.h"
 #include "kernels/paged_view.h"
@@ -38,6 +40,24 @@ void derive(AttentionPlanImpl& impl) {
 
 }  // namespace
 
+Status check_attention_shape(const AttentionShape& shape) {
+  const auto refuse = [](const std::string& why) {
+    return Status(ErrorCode::kUnsupported, "attention with " + why);
+  };
+  if (shape.heads == 0 || shape.kv_heads == 0 || shape.heads % shape.kv_heads != 0) {
+    return refuse(std::to_string(shape.heads) + " query heads on " +
+                  std::to_string(shape.kv_heads) + " KV heads: not a whole multiple");
+  }
+  if (shape.heads / shape.kv_heads > kTileRowsMax) {
+    return refuse(std::to_string(shape.heads / shape.kv_heads) +
+                  " query heads per KV head: at most " + std::to_string(kTileRowsMax));
+  }
+  if (shape.key_dim == 0 || shape.value_dim == 0 || shape.block_tokens == 0) {
+    return refuse("a head or block of zero size");
+  }
+  return Status::ok();
+}
+
 std::size_t attention_scratch_floats(const AttentionPlanImpl& impl) {
   const std::size_t rows = impl.tile_rows_max;
   const std::size_t q = (rows * impl.shape.key_dim + 15) / 16 * 16;
@@ -48,9 +68,7 @@ std::size_t attention_scratch_floats(const AttentionPlanImpl& impl) {
 
 AttentionPlan::AttentionPlan(const AttentionShape& shape, const AttentionLimits& limits)
     : impl_(std::make_unique<AttentionPlanImpl>()) {
-  PW_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.block_tokens > 0);
-  PW_CHECK(shape.key_dim > 0 && shape.value_dim > 0 && limits.threads > 0);
-  PW_CHECK(shape.heads / shape.kv_heads <= kTileRowsMax);
+  PW_CHECK(check_attention_shape(shape).has_value() && limits.threads > 0);
   impl_->shape = shape;
   impl_->limits = limits;
   derive(*impl_);
@@ -109,10 +127,9 @@ bool AttentionPlanImpl::add_split_rows(const AttentionSlice& slice) {
   return true;
 }
 
-// One task per KV head. Cost in token x row products, plus the keys and values that pass by
-// whatever the rows.
-void AttentionPlanImpl::add_task(const AttentionTask& task) {
-  constexpr uint64_t kLoadCost = 4;
+// In token x row products, plus the keys and values that pass by whatever the rows.
+uint64_t AttentionPlanImpl::cost(const AttentionTask& task) const {
+  constexpr uint64_t kLoadCost = 8;
   uint64_t cost = 0;
   for (uint32_t s = task.segment_begin; s < task.segment_end; ++s) {
     uint64_t tokens = 0;
@@ -126,8 +143,21 @@ void AttentionPlanImpl::add_task(const AttentionTask& task) {
     }
     cost += tokens * kLoadCost;
   }
-  tasks.push_back(task);
-  cost_before.push_back(cost_before.back() + cost);
+  return cost;
+}
+
+// Tasks in the order in which threads take them, and where each thread's part begins. A KV head's
+// tasks stand together, and in them a group's: its keys and values stay in cache, and its packed
+// queries in place.
+void AttentionPlanImpl::arrange() {
+  std::sort(tasks.begin(), tasks.end(), [&](const AttentionTask& a, const AttentionTask& b) {
+    const auto key = [&](const AttentionTask& task) {
+      return std::tuple(task.kv_head, slices[task.slice_begin].row, task.segment_begin);
+    };
+    return key(a) < key(b);
+  });
+  cost_before.assign(1, 0);
+  for (const AttentionTask& task : tasks) cost_before.push_back(cost_before.back() + cost(task));
 }
 
 // A long run: tiles of tokens, each walking all its segments.
@@ -142,8 +172,8 @@ void AttentionPlanImpl::plan_streaming(const PagedRun& run) {
     const auto at = static_cast<uint32_t>(slices.size());
     slices.push_back(slice);
     for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-      add_task({h, at, at + 1, static_cast<uint32_t>(segments.begin),
-                static_cast<uint32_t>(segments.end), false});
+      tasks.push_back({h, at, at + 1, static_cast<uint32_t>(segments.begin),
+                       static_cast<uint32_t>(segments.end), false});
     }
   }
 }
@@ -202,7 +232,7 @@ void AttentionPlanImpl::plan_split(std::size_t slice_begin, std::size_t slice_en
         slices.push_back(slice);
       }
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-        add_task({h, at, static_cast<uint32_t>(slices.size()), segment, segment + 1, true});
+        tasks.push_back({h, at, static_cast<uint32_t>(slices.size()), segment, segment + 1, true});
       }
     }
   }
@@ -260,6 +290,7 @@ void AttentionPlan::build(std::span<const PagedRun> runs) {
       plan.plan_streaming(run);
     }
   }
+  plan.arrange();
 }
 
 }  // namespace pagewise::kernels

@@ -73,7 +73,8 @@ struct AttentionPlanImpl {
 
   Range segments_of(uint32_t position, uint32_t rows) const;
   bool add_split_rows(const AttentionSlice& slice);
-  void add_task(const AttentionTask& task);
+  uint64_t cost(const AttentionTask& task) const;
+  void arrange();
   void plan_streaming(const PagedRun& run);
   void plan_split(std::size_t slice_begin, std::size_t slice_end);
 };

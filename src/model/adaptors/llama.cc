@@ -33,9 +33,10 @@ Result<RopeSpec> read_rope(const MetadataReader& keys, uint32_t key_dim) {
   if (scaling == "linear" || (scaling == "none" && old_linear != 1.0)) {
     rope.position_scale = 1.0 / factor;
   } else if (scaling != "none") {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: {} '{}' is not supported; supported: none, linear",
-                             keys.file().path(), keys.key("rope.scaling.type"), scaling)};
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("{}: {} '{}' is not supported; supported: none, linear", keys.file().path(),
+                    keys.key("rope.scaling.type"), gguf::printable(scaling))};
   }
   return rope;
 }
@@ -57,6 +58,22 @@ Result<ModelSpec> llama_spec(const gguf::File& file) {
 
   PW_ASSIGN_OR_RETURN(spec.embedding, keys.uint("embedding_length", 1, kDimMax));
   PW_ASSIGN_OR_RETURN(spec.context, keys.uint("context_length", 1, 1U << 30));
+  // A window that some layers were trained with: attending to everything would be another model.
+  PW_ASSIGN_OR_RETURN(const uint32_t window,
+                      keys.uint_or("attention.sliding_window", 0, UINT32_MAX, 0));
+  if (window != 0 && window < spec.context) {
+    return file.bad_value(keys.key("attention.sliding_window"),
+                          "a sliding window is not supported for architecture 'llama'",
+                          ErrorCode::kUnsupported);
+  }
+  // Scales of related families: to leave one out would be another model, fluent and wrong.
+  for (const std::string_view scale :
+       {"attention.scale", "logit_scale", "embedding_scale", "residual_scale"}) {
+    if (file.find(keys.key(scale)) != nullptr) {
+      return file.bad_value(keys.key(scale), "is not supported for architecture 'llama'",
+                            ErrorCode::kUnsupported);
+    }
+  }
   PW_ASSIGN_OR_RETURN(const uint32_t layers, keys.uint("block_count", 1, kLayersMax));
   PW_ASSIGN_OR_RETURN(const uint32_t ffn, keys.uint("feed_forward_length", 1, kDimMax));
   PW_ASSIGN_OR_RETURN(const uint32_t heads, keys.uint("attention.head_count", 1, kDimMax));

@@ -58,24 +58,31 @@ Result<int64_t> integer_argument(const Call& call, std::size_t index, int64_t ot
 
 enum Side { kLeft = 1, kRight = 2, kBoth = 3 };
 
-/// Without the characters of `set` (null: white space) on the sides asked for.
-Rope strip(const Rope& text, const Rope* set, int sides) {
+/// Without the white space on the sides asked for.
+Rope strip(const Rope& text, int sides) {
   std::string_view bytes = text.bytes();
   std::size_t begin = 0;
   std::size_t end = bytes.size();
-  if (set == nullptr) {
-    if ((sides & kLeft) != 0) begin = leading_space(bytes);
-    if ((sides & kRight) != 0 && begin < end) end -= trailing_space(bytes.substr(begin));
-    return text.slice(begin, end);
-  }
+  if ((sides & kLeft) != 0) begin = leading_space(bytes);
+  if ((sides & kRight) != 0 && begin < end) end -= trailing_space(bytes.substr(begin));
+  return text.slice(begin, end);
+}
+
+/// Without the characters of `set` on the sides asked for.
+Result<Rope> strip_set(const Rope& text, const Rope& set, int sides, Session& session) {
+  const std::string_view bytes = text.bytes();
+  PW_RETURN_IF_ERROR(session.spend((text.size() + set.size()) / 4));
   const std::vector<uint32_t> offsets = character_offsets(bytes);
-  const std::vector<uint32_t> set_offsets = character_offsets(set->bytes());
+  const std::vector<uint32_t> set_offsets = character_offsets(set.bytes());
+  // Each look is paid for as it happens: most texts need one or two.
+  Status paid;
   const auto in_set = [&](std::size_t character) {
+    if (paid) paid = session.spend(1 + set.size() / 4);
+    if (!paid) return false;
     const std::string_view c =
         bytes.substr(offsets[character], offsets[character + 1] - offsets[character]);
     for (std::size_t i = 0; i + 1 < set_offsets.size(); ++i) {
-      if (set->bytes().substr(set_offsets[i], set_offsets[i + 1] - set_offsets[i]) == c)
-        return true;
+      if (set.bytes().substr(set_offsets[i], set_offsets[i + 1] - set_offsets[i]) == c) return true;
     }
     return false;
   };
@@ -83,14 +90,16 @@ Rope strip(const Rope& text, const Rope* set, int sides) {
   std::size_t last = offsets.size() - 1;
   while ((sides & kLeft) != 0 && first < last && in_set(first)) ++first;
   while ((sides & kRight) != 0 && first < last && in_set(last - 1)) --last;
+  PW_RETURN_IF_ERROR(paid);
   return text.slice(offsets[first], offsets[last]);
 }
 
 Result<Value> strip_call(const Call& call, const Rope& text, int sides) {
   PW_ASSIGN_OR_RETURN(const Rope* set, text_argument(call, 0));
   PW_RETURN_IF_ERROR(call.session.spend_text(text.size()));
-  if (set != nullptr) PW_RETURN_IF_ERROR(call.session.spend(text.size() + set->size()));
-  return Value(strip(text, set, sides));
+  if (set == nullptr) return Value(strip(text, sides));
+  PW_ASSIGN_OR_RETURN(Rope stripped, strip_set(text, *set, sides, call.session));
+  return Value(std::move(stripped));
 }
 
 template <int kSides>
@@ -185,8 +194,8 @@ Result<Value> method_find(const Call& call) {
   PW_ASSIGN_OR_RETURN(const Rope* text, subject_text(call));
   PW_ASSIGN_OR_RETURN(const Rope* wanted, text_argument(call, 0));
   if (wanted == nullptr) return fail("'find' needs text");
-  PW_RETURN_IF_ERROR(call.session.spend_text(text->size()));
-  const std::size_t at = text->bytes().find(wanted->bytes());
+  PW_RETURN_IF_ERROR(call.session.spend_find(text->size(), wanted->size()));
+  const std::size_t at = wanted->empty() ? 0 : find_text(text->bytes(), wanted->bytes());
   if (at == std::string_view::npos) return Value(int64_t{-1});
   return Value(static_cast<int64_t>(character_count(text->bytes().substr(0, at))));
 }
@@ -221,7 +230,7 @@ void split_at(std::string_view bytes, std::string_view separator, int64_t cuts, 
   if (!from_right) {
     std::size_t begin = 0;
     while (cuts != 0) {
-      const std::size_t found = bytes.find(separator, begin);
+      const std::size_t found = find_text(bytes, separator, begin);
       if (found == std::string_view::npos) break;
       parts.emplace_back(begin, found);
       begin = found + separator.size();
@@ -252,6 +261,9 @@ Result<Value> method_split(const Call& call) {
   PW_RETURN_IF_ERROR(call.session.spend_text(text->size()));
   std::vector<std::pair<std::size_t, std::size_t>> parts;
   if (separator != nullptr) {
+    PW_RETURN_IF_ERROR(call.session.spend_find(text->size(), separator->size()));
+    // The search from the right may compare the whole separator at each place.
+    if (kFromRight) PW_RETURN_IF_ERROR(call.session.spend(text->size() * separator->size() / 64));
     split_at(text->bytes(), separator->bytes(), cuts, kFromRight, parts);
   } else if (kFromRight && cuts >= 0) {
     return fail("'rsplit' with a limit needs a separator");
@@ -259,7 +271,7 @@ Result<Value> method_split(const Call& call) {
     PW_RETURN_IF_ERROR(call.session.spend(text->size()));
     split_at_space(text->bytes(), cuts, parts);
   }
-  PW_RETURN_IF_ERROR(call.session.spend_list(parts.size()));
+  PW_RETURN_IF_ERROR(call.session.spend_text_list(parts.size()));
   std::vector<Value> items;
   items.reserve(parts.size());
   for (const auto& [begin, end] : parts) items.emplace_back(text->slice(begin, end));
@@ -272,10 +284,11 @@ Result<Value> replace(const Call& call, const Rope& text) {
   PW_ASSIGN_OR_RETURN(int64_t count, integer_argument(call, 2, -1));
   if (from == nullptr || to == nullptr) return fail("'replace' needs two texts");
   if (from->empty()) return fail("'replace' of an empty text is not offered");
+  PW_RETURN_IF_ERROR(call.session.spend_find(text.size(), from->size()));
   Rope out;
   std::size_t begin = 0;
   for (; count != 0; --count) {
-    const std::size_t found = text.bytes().find(from->bytes(), begin);
+    const std::size_t found = find_text(text.bytes(), from->bytes(), begin);
     if (found == std::string_view::npos) break;
     PW_RETURN_IF_ERROR(call.session.spend_text(out.size() + to->size() > Session::kTextBytesMax
                                                    ? out.size() + to->size()
@@ -365,6 +378,7 @@ Result<Value> filter_items(const Call& call) {
 Result<Value> method_get(const Call& call) {
   PW_ASSIGN_OR_RETURN(const Dict* dict, subject_dict(call));
   PW_ASSIGN_OR_RETURN(const Rope* key, text_argument(call, 0));
+  PW_RETURN_IF_ERROR(call.session.spend_search(dict->entries.size()));
   const Value* found = key != nullptr ? dict->find(key->bytes()) : nullptr;
   if (found != nullptr) return *found;
   return call.arguments[1] ? *call.arguments[1] : Value(None{});
@@ -437,7 +451,7 @@ Result<Value> filter_int(const Call& call) {
     return Value(static_cast<int64_t>(*number));
   }
   if (const Rope* text = call.subject.text()) {
-    const Rope stripped = strip(*text, nullptr, kBoth);
+    const Rope stripped = strip(*text, kBoth);
     std::string_view digits = stripped.bytes();
     if (digits.starts_with('+')) digits.remove_prefix(1);
     int64_t value = 0;
@@ -586,15 +600,28 @@ Status Session::spend_text(std::size_t bytes) {
   return spend(1 + bytes / 16);
 }
 
+Status Session::spend_text_list(std::size_t items) {
+  PW_RETURN_IF_ERROR(spend_list(items));
+  return spend(8 * items);
+}
+
 Status Session::spend_list(std::size_t items) {
   if (items > kListItemsMax) {
     return {ErrorCode::kInvalidArgument,
             fmt::format("rendering makes a list of over {} items", kListItemsMax)};
   }
-  return spend(1 + items);
+  return spend(1 + 2 * items);
 }
 
 Namespace* Session::make_namespace() { return &namespaces_.emplace_back(); }
+
+const Builtin& undefined_function() {
+  static const Builtin builtin = {
+      "undefined", [](const Call& call) -> Result<Value> { return undefined_error(call.subject); },
+      {},          0,
+      true,        true};
+  return builtin;
+}
 
 const Builtin* find_filter(std::string_view name) {
   static const std::vector<Builtin> table = {
@@ -701,7 +728,7 @@ Result<Value> to_list(const Value& value, Session& session) {
     for (const auto& entry : dict->entries) items.push_back(entry.first);
   } else if (const Rope* text = value.text()) {
     const std::vector<uint32_t> offsets = character_offsets(text->bytes());
-    PW_RETURN_IF_ERROR(session.spend_list(offsets.size() - 1));
+    PW_RETURN_IF_ERROR(session.spend_text_list(offsets.size() - 1));
     for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
       items.emplace_back(text->slice(offsets[i], offsets[i + 1]));
     }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "text/jinja/strings.h"
 #include "text/jinja/value.h"
 
 namespace pagewise::text::jinja {
@@ -22,7 +23,7 @@ namespace pagewise::text::jinja {
 class Session {
  public:
   // A prompt of 10 MB costs about 3 M units, a plain node of a template one: the bound is a second
-  // or two of work, and a gigabyte of strings.
+  // or two of work, and some hundred megabytes of values kept.
   static constexpr uint64_t kWorkMax = 20'000'000;
   static constexpr std::size_t kTextBytesMax = std::size_t{64} << 20;
   static constexpr std::size_t kListItemsMax = 1'000'000;
@@ -33,6 +34,14 @@ class Session {
   Status spend_text(std::size_t bytes);
   /// Pays for a list about to be made. Errors: as spend(), and when it is over kListItemsMax.
   Status spend_list(std::size_t items);
+  /// The same for a list of new texts: each costs an allocation.
+  Status spend_text_list(std::size_t items);
+  /// Pays for find_text(): long needles take a slower search.
+  Status spend_find(std::size_t text, std::size_t wanted) {
+    return spend(1 + (text + wanted) / (wanted > kFindShortBytes ? 4 : 16));
+  }
+  /// Pays for comparing a name with up to `names` others.
+  Status spend_search(std::size_t names) { return spend(1 + names / 16); }
   Namespace* make_namespace();
 
  private:
@@ -60,6 +69,9 @@ struct Builtin {
   bool any_named = false;
   bool raises = false;  // its error is the template's own sentence and stays as it is
 };
+
+/// Stands for a function that does not exist; its subject is the undefined value to complain about.
+const Builtin& undefined_function();
 
 /// Null when `name` is not offered.
 const Builtin* find_filter(std::string_view name);

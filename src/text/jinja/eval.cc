@@ -43,13 +43,14 @@ class Evaluator {
   // ---- variables
   // ----------------------------------------------------------------------------------
 
-  Value look_up(const std::string& name) const {
+  Result<Value> look_up(const std::string& name) {
     for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+      PW_RETURN_IF_ERROR(session_.spend_search(scope->size()));
       for (const auto& [key, value] : *scope) {
         if (key == name) return value;
       }
     }
-    return Undefined{name};
+    return Value(Undefined{name});
   }
 
   void assign(const std::string& name, Value value) {
@@ -63,6 +64,8 @@ class Evaluator {
   }
 
   Status assign_all(uint32_t line, const std::vector<std::string>& targets, const Value& value) {
+    PW_RETURN_IF_ERROR(
+        at_line(line, session_.spend_search(scopes_.back().size() * targets.size())));
     if (targets.size() == 1) {
       assign(targets[0], value);
       return Status::ok();
@@ -168,12 +171,14 @@ class Evaluator {
       PW_RETURN_IF_ERROR(assign_all(line, node.targets, value));
       return Flow::kNext;
     }
-    Namespace* name_space = look_up(node.targets[0]).name_space();
+    PW_ASSIGN_OR_RETURN(const Value owner, at_line(line, look_up(node.targets[0])));
+    Namespace* name_space = owner.name_space();
     if (name_space == nullptr) {
       return at_line(line, Error{ErrorCode::kInvalidArgument,
                                  fmt::format("'{}' is no namespace, so '{}.{}' cannot be set",
                                              node.targets[0], node.targets[0], node.attribute)});
     }
+    PW_RETURN_IF_ERROR(at_line(line, session_.spend_search(name_space->values.size())));
     name_space->set(node.attribute, std::move(value));
     return Flow::kNext;
   }
@@ -200,11 +205,13 @@ class Evaluator {
 
   Result<Value> eval_node(const Literal& node, uint32_t) { return node.value; }
 
-  Result<Value> eval_node(const Name& node, uint32_t) { return look_up(node.name); }
+  Result<Value> eval_node(const Name& node, uint32_t line) {
+    return at_line(line, look_up(node.name));
+  }
 
   Result<Value> eval_node(const Attribute& node, uint32_t line) {
     PW_ASSIGN_OR_RETURN(const Value subject, eval(*node.subject));
-    return at_line(line, get_attribute(subject, node.name));
+    return at_line(line, get_attribute(subject, node.name, session_));
   }
 
   Result<Value> eval_node(const Subscript& node, uint32_t line) {
@@ -302,6 +309,7 @@ class Evaluator {
             line, Error{ErrorCode::kInvalidArgument,
                         fmt::format("a dictionary's key must be text, not '{}'", type_name(key))});
       }
+      PW_RETURN_IF_ERROR(at_line(line, session_.spend_search(entries.size())));
       bool replaced = false;
       for (auto& [old_key, old_value] : entries) {
         if (!equal(old_key, key)) continue;

@@ -148,8 +148,9 @@ Result<bool> contains(const Value& container, const Value& item, Session& sessio
   if (container.is_undefined()) return false;
   if (const Rope* text = container.text()) {
     if (item.text() == nullptr) return wrong_types(Operator::kIn, item, container);
-    PW_RETURN_IF_ERROR(session.spend_text(text->size()));
-    return text->bytes().find(item.text()->bytes()) != std::string_view::npos;
+    PW_RETURN_IF_ERROR(session.spend_find(text->size(), item.text()->size()));
+    return item.text()->empty() ||
+           find_text(text->bytes(), item.text()->bytes()) != std::string_view::npos;
   }
   if (const List* list = container.list()) {
     for (const Value& candidate : list->items) {
@@ -159,7 +160,7 @@ Result<bool> contains(const Value& container, const Value& item, Session& sessio
     return false;
   }
   if (const Dict* dict = container.dict()) {
-    PW_RETURN_IF_ERROR(session.spend(dict->entries.size()));
+    PW_RETURN_IF_ERROR(session.spend_search(dict->entries.size()));
     return item.text() != nullptr && dict->find(item.text()->bytes()) != nullptr;
   }
   return wrong_types(Operator::kIn, item, container);
@@ -295,18 +296,24 @@ Result<bool> apply_comparison(Operator op, const Value& left, const Value& right
   }
 }
 
-Result<Value> get_attribute(const Value& value, std::string_view name) {
+Result<Value> get_attribute(const Value& value, std::string_view name, Session& session) {
   if (value.is_undefined()) return undefined_error(value);
   if (value.loop() != nullptr) return value.loop()->attribute(name);
   const Value* found = nullptr;
-  if (value.dict() != nullptr) found = value.dict()->find(name);
-  if (value.name_space() != nullptr) found = value.name_space()->find(name);
+  if (const Dict* dict = value.dict()) {
+    PW_RETURN_IF_ERROR(session.spend_search(dict->entries.size()));
+    found = dict->find(name);
+  }
+  if (const Namespace* name_space = value.name_space()) {
+    PW_RETURN_IF_ERROR(session.spend_search(name_space->values.size()));
+    found = name_space->find(name);
+  }
   return found != nullptr ? *found : Value(Undefined{std::string(name)});
 }
 
 Result<Value> get_item(const Value& value, const Value& key, Session& session) {
   if (value.is_undefined()) return undefined_error(value);
-  if (key.text() != nullptr) return get_attribute(value, key.text()->bytes());
+  if (key.text() != nullptr) return get_attribute(value, key.text()->bytes(), session);
   if (key.is_integral()) {
     if (const List* list = value.list()) {
       const auto index = resolve_index(key.integral(), list->items.size());

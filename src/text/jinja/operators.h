@@ -20,7 +20,7 @@ Result<bool> apply_comparison(Operator op, const Value& left, const Value& right
 
 /// value.name: a namespace's, loop's or dictionary's; else undefined. Errors: on an undefined
 /// value.
-Result<Value> get_attribute(const Value& value, std::string_view name);
+Result<Value> get_attribute(const Value& value, std::string_view name, Session& session);
 /// value[key]: undefined when there is no such item. Errors: on an undefined value.
 Result<Value> get_item(const Value& value, const Value& key, Session& session);
 /// value[start:stop:step] of a list or text, as Python does it.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
+#include <set>
 #include <utility>
 
 #include "text/jinja/lexer.h"
@@ -26,7 +27,13 @@ class Parser {
  public:
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-  Result<Body> parse_template() { return parse_body({}); }
+  Result<Body> parse_template() {
+    PW_ASSIGN_OR_RETURN(Body body, parse_body({}));
+    for (const auto& [name, line] : unknown_functions_) {
+      if (!tested_names_.contains(name)) return unsupported("function", name, line);
+    }
+    return body;
+  }
 
  private:
   // ---- tokens
@@ -514,7 +521,13 @@ class Parser {
     }
     if (!at_operator("(")) return make(token.line, Name{name}, {0});
     const Builtin* function = find_function(name);
-    if (function == nullptr) return unsupported("function", name, token.line);
+    if (function == nullptr) {
+      // `{% if f is defined %}{{ f() }}` is how templates ask for functions that may be missing.
+      // One that is never asked for is refused at the end.
+      unknown_functions_.emplace_back(name, token.line);
+      PW_ASSIGN_OR_RETURN(ExprPtr undefined, make_literal(token.line, Undefined{name}));
+      return parse_invocation("function", &undefined_function(), std::move(undefined), token.line);
+    }
     return parse_invocation("function", function, nullptr, token.line);
   }
 
@@ -616,6 +629,9 @@ class Parser {
     const Token name = take();
     const Builtin* test = find_test(name.text);
     if (test == nullptr) return unsupported("test", name.text, name.line);
+    if (const auto* tested = std::get_if<Name>(&subject->node)) {
+      if (name.text == "defined" || name.text == "undefined") tested_names_.insert(tested->name);
+    }
     ExprPtr result;
     const bool bare_argument =
         peek().kind == TokenKind::kString || peek().kind == TokenKind::kInteger ||
@@ -711,6 +727,8 @@ class Parser {
   std::size_t at_ = 0;
   uint32_t nesting_ = 0;
   uint32_t loops_ = 0;
+  std::vector<std::pair<std::string, uint32_t>> unknown_functions_;  // called, and the line
+  std::set<std::string> tested_names_;                               // `x is defined`
 };
 
 }  // namespace

@@ -64,6 +64,26 @@ std::vector<uint32_t> character_offsets(std::string_view text) {
   return offsets;
 }
 
+std::size_t find_text(std::string_view text, std::string_view wanted, std::size_t from) {
+  if (wanted.size() <= kFindShortBytes) return text.find(wanted, from);
+  // borders[i]: the longest proper prefix of wanted[0..i] that is also its suffix (Knuth, Morris,
+  // Pratt).
+  std::vector<uint32_t> borders(wanted.size(), 0);
+  uint32_t border = 0;
+  for (std::size_t i = 1; i < wanted.size(); ++i) {
+    while (border > 0 && wanted[i] != wanted[border]) border = borders[border - 1];
+    if (wanted[i] == wanted[border]) ++border;
+    borders[i] = border;
+  }
+  uint32_t matched = 0;
+  for (std::size_t i = from; i < text.size(); ++i) {
+    while (matched > 0 && text[i] != wanted[matched]) matched = borders[matched - 1];
+    if (text[i] == wanted[matched]) ++matched;
+    if (matched == wanted.size()) return i + 1 - wanted.size();
+  }
+  return std::string_view::npos;
+}
+
 std::size_t character_count(std::string_view text) {
   std::size_t count = 0;
   for (std::size_t at = 0; at < text.size(); ++count) at += first_character(text.substr(at)).bytes;

@@ -21,4 +21,11 @@ std::size_t trailing_space(std::string_view text);
 std::vector<uint32_t> character_offsets(std::string_view text);
 std::size_t character_count(std::string_view text);
 
+/// Up to here a needle is compared at each place, which may cost so many comparisons a byte.
+inline constexpr std::size_t kFindShortBytes = 16;
+
+/// The first `wanted` in `text` at or behind `from`, or npos. Cost: linear in both whatever they
+/// hold, because content may be searched for content. Requires: `wanted` not empty.
+std::size_t find_text(std::string_view text, std::string_view wanted, std::size_t from = 0);
+
 }  // namespace pagewise::text::jinja

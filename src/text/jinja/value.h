@@ -65,6 +65,7 @@ class Value {
     const auto* pointer = std::get_if<Namespace*>(&data_);
     return pointer != nullptr ? *pointer : nullptr;
   }
+  /// Requires: list() is not null.
   ListPtr shared_list() const { return *std::get_if<ListPtr>(&data_); }
 
   /// Booleans count as 0 and 1. Empty for what is no number.
