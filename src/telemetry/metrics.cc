@@ -113,6 +113,8 @@ struct Metrics::Impl {
     created = &counter("pagewise_cache_created_tokens_total", "Tokens reported as cache creation.");
     read = &counter("pagewise_cache_read_tokens_total", "Tokens reported as cache read.");
     evictions = &counter("pagewise_evictions_total", "Cached blocks given up for new ones.");
+    blocks_returned = &counter("pagewise_kv_blocks_returned_total",
+                               "Free blocks whose memory went back to the system.");
     leases_broken = &counter("pagewise_leases_broken_total",
                              "Leases that ended early because memory was needed.");
     steps = &counter("pagewise_steps_total", "Forward passes.");
@@ -158,7 +160,7 @@ struct Metrics::Impl {
   Counter *prefix_queries, *prefix_hits, *prompt_tokens, *generation_tokens, *prompt_cached,
       *preemptions;
   Counter *finished_stop, *finished_length, *finished_abort, *finished_error;
-  Counter *created, *read, *evictions, *leases_broken, *steps;
+  Counter *created, *read, *evictions, *blocks_returned, *leases_broken, *steps;
   prometheus::Family<Counter>* http;
   std::mutex render_mutex;  // one render at a time: counters are moved up to the snapshot's totals
 };
@@ -231,6 +233,7 @@ std::string Metrics::render(const EngineSnapshot& now) {
   raise(impl_->created, now.cache_created_tokens);
   raise(impl_->read, now.cache_read_tokens);
   raise(impl_->evictions, now.evictions);
+  raise(impl_->blocks_returned, now.blocks_returned);
   raise(impl_->leases_broken, now.leases_broken);
   raise(impl_->steps, now.steps);
   const std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
