@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // `pagewise serve`: loads a model, sizes its KV pool, and answers both APIs until told to stop.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/rand.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -31,6 +32,7 @@
 #include "server/api_keys.h"
 #include "server/http_server.h"
 #include "server/loading_gate.h"
+#include "telemetry/line_log.h"
 #include "telemetry/metrics.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -189,6 +191,7 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats) {
   out.cache_read_tokens = stats.cache_read_tokens;
   out.preemptions = stats.preemptions;
   out.evictions = stats.evictions;
+  out.blocks_returned = stats.blocks_returned;
   out.leases_broken = stats.leases_broken;
   out.finished_stop = stats.finished_stop;
   out.finished_length = stats.finished_length;
@@ -215,6 +218,16 @@ void raise_descriptor_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);  // when refused, the old limit stays
+}
+
+/// A log that nobody reads any more must not end the server (SIGPIPE), and where standard output
+/// was closed at the start, the model file or a socket must not get its number and then the log.
+void guard_standard_streams() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    if (open("/dev/null", O_RDWR) < 0) return;  // takes the lowest free number: this one
+  }
 }
 
 /// Keys, and whether this address may be served with or without them.
@@ -257,45 +270,47 @@ Result<LoadedTemplate> load_template(const gguf::File& file) {
   return out;
 }
 
-void print_screen(const ServeFlags& flags, const model::ModelSpec& spec,
-                  const kv::Geometry& geometry, const Pool& pool,
-                  const model::CpuExecutor& executor, const server::ServedModel& served,
-                  uint16_t port) {
+std::string start_screen(const ServeFlags& flags, const model::ModelSpec& spec,
+                         const kv::Geometry& geometry, const Pool& pool,
+                         const model::CpuExecutor& executor, const server::ServedModel& served,
+                         uint16_t port) {
   uint64_t blocks = 0, pool_bytes = 0;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
     blocks += pool.blocks[g];
     pool_bytes += pool.blocks[g] * geometry.block_stride(g);
   }
+  std::string out;
+  const auto add = [&out]<typename... A>(fmt::format_string<A...> format, A&&... arguments) {
+    fmt::format_to(std::back_inserter(out), format, std::forward<A>(arguments)...);
+  };
   const std::string url = fmt::format(
       "http://{}:{}",
       flags.host.find(':') == std::string::npos ? flags.host : fmt::format("[{}]", flags.host),
       port);
-  fmt::print("Pagewise {}\n", PAGEWISE_VERSION);
-  fmt::print("  model          {} ({}, {:.0f} M parameters)\n", served.name, spec.architecture,
-             static_cast<double>(spec.parameters) / 1e6);
-  fmt::print("  weights        {}, {} threads, {}\n", format_size(executor.weight_bytes()),
-             executor.threads(), executor.isa());
-  fmt::print("  KV per token   {} ({})\n", format_size(geometry.token_bytes()), flags.kv_type);
-  fmt::print("  pool           {} blocks of {} tokens, {}\n", blocks, geometry.block_tokens,
-             format_size(pool_bytes));
-  fmt::print("  context        {} tokens (the model's {})\n", pool.context, spec.context);
-  fmt::print("  conversations  {} at once\n", fit_text(geometry, pool));
-  if (!served.aliases.empty()) fmt::print("  aliases        {}\n", fmt::join(served.aliases, ", "));
-  if (served.chat_template == nullptr)
-    fmt::print("  no chat        {}\n", served.no_template_reason);
-  fmt::print("  address        {}\n\n", url);
+  add("Pagewise {}\n", PAGEWISE_VERSION);
+  add("  model          {} ({}, {:.0f} M parameters)\n", served.name, spec.architecture,
+      static_cast<double>(spec.parameters) / 1e6);
+  add("  weights        {}, {} threads, {}\n", format_size(executor.weight_bytes()),
+      executor.threads(), executor.isa());
+  add("  KV per token   {} ({})\n", format_size(geometry.token_bytes()), flags.kv_type);
+  add("  pool           {} blocks of {} tokens, {}\n", blocks, geometry.block_tokens,
+      format_size(pool_bytes));
+  add("  context        {} tokens (the model's {})\n", pool.context, spec.context);
+  add("  conversations  {} at once\n", fit_text(geometry, pool));
+  if (!served.aliases.empty()) add("  aliases        {}\n", fmt::join(served.aliases, ", "));
+  if (served.chat_template == nullptr) add("  no chat        {}\n", served.no_template_reason);
+  add("  address        {}\n\n", url);
   const std::string key = flags.api_key_file.empty() ? "" : " -H 'authorization: Bearer KEY'";
   if (served.chat_template != nullptr) {
-    fmt::print(
-        "Try: curl {}/v1/messages{} -d "
+    add("Try: curl {}/v1/messages{} -d "
         "'{{\"model\":\"{}\",\"max_tokens\":64,\"messages\":[{{\"role\":\"user\",\"content\":"
-        "\"Hello\"}}]}}'\n\n",
+        "\"Hello\"}}]}}'\n",
         url, key, served.name);
   } else {
-    fmt::print("Try: curl {}/v1/completions{} -d '{{\"model\":\"{}\",\"prompt\":\"Hello\"}}'\n\n",
-               url, key, served.name);
+    add("Try: curl {}/v1/completions{} -d '{{\"model\":\"{}\",\"prompt\":\"Hello\"}}'\n", url, key,
+        served.name);
   }
-  std::fflush(stdout);
+  return out;
 }
 
 server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tokenizer,
@@ -359,10 +374,16 @@ Status serve(const ServeFlags& flags) {
   if (!kv_type) {
     return {ErrorCode::kInvalidArgument, fmt::format("--kv-type {}: not a KV type", flags.kv_type)};
   }
+  for (const std::string& alias : flags.aliases) {
+    if (alias.empty()) return {ErrorCode::kInvalidArgument, "--alias: a name must not be empty"};
+  }
+  guard_standard_streams();
   raise_descriptor_limit();
   // What can be refused at once is refused before the weights are read.
   PW_ASSIGN_OR_RETURN(server::ApiKeys keys, load_keys(flags));
   const SystemClock clock;
+  // Before whoever writes to it: they end first.
+  telemetry::LineLog log(STDOUT_FILENO);
   server::HttpServerOptions http;
   http.host = flags.host;
   http.port = flags.port;
@@ -418,11 +439,6 @@ Status serve(const ServeFlags& flags) {
   }
   telemetry::Metrics metrics(info);
 
-  const auto logger = std::make_shared<spdlog::logger>(
-      "requests", std::make_shared<spdlog::sinks::stdout_sink_mt>());
-  logger->set_pattern("%v");
-  logger->flush_on(spdlog::level::info);
-
   server::ApiSetup setup;
   setup.model = served;
   setup.keys = std::move(keys);
@@ -435,15 +451,47 @@ Status serve(const ServeFlags& flags) {
   setup.metrics = &metrics;
   setup.clock = &clock;
   setup.unix_time_s = unix_time_s;
-  setup.log = [logger](std::string_view line) { logger->info("{}", line); };
+  setup.log = [&log](std::string_view line) { log.write(line); };
   setup.random_seed = random_seed + 1;  // other ids than the gate's
   const std::unique_ptr<server::Handler> api = server::make_api(std::move(setup));
 
-  print_screen(flags, spec, geometry, pool, *executor, served, listener->port());
+  log.write(start_screen(flags, spec, geometry, pool, *executor, served, listener->port()));
   gate.open(*api);
   network.wait();
-  fmt::print("stopped\n");
+  log.write("stopped");
   return Status::ok();
+}
+
+/// Seconds of a lease. CLI11's own ranges let NaN pass.
+CLI::Validator lease_seconds() {
+  return {[](std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= 1e-3 && value <= 1e9) return "";
+            return fmt::format("'{}' is no number of seconds from 0.001 to 1e9", text);
+          },
+          "SECONDS"};
+}
+
+CLI::Validator share() {
+  return {[](std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= 1) return "";
+            return fmt::format("'{}' is no share from 0 to 1", text);
+          },
+          "SHARE"};
+}
+
+/// One token for the prompt and one for the answer.
+CLI::Validator context_tokens() {
+  return {[](std::string& text) -> std::string {
+            uint32_t value = 0;
+            const bool number = CLI::detail::lexical_cast(text, value);
+            if (number && value == 1)
+              return "1 leaves no token for an answer; give 0 or 2 and more";
+            if (number && value <= 1U << 30) return "";
+            return fmt::format("'{}' is no number of tokens from 0 to {}", text, 1U << 30);
+          },
+          "TOKENS"};
 }
 
 }  // namespace
@@ -476,7 +524,7 @@ void add_serve_command(CLI::App& app, int& exit_status) {
                    "Served context in tokens, prompt and answer together; 0: the model's, or what "
                    "the pool holds")
       ->capture_default_str()
-      ->check(CLI::Range(0U, 1U << 30));
+      ->check(context_tokens());
   command
       ->add_option("--step-tokens", flags->step_tokens,
                    "Tokens of one step at most: the bound on others' gaps")
@@ -505,17 +553,17 @@ void add_serve_command(CLI::App& app, int& exit_status) {
       ->add_option("--lease-5m", flags->lease_5m_s,
                    "Seconds that a 5m cache marker protects its prefix")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(lease_seconds());
   command
       ->add_option("--lease-1h", flags->lease_1h_s,
                    "Seconds that a 1h cache marker protects its prefix")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(lease_seconds());
   command
       ->add_option("--lease-share", flags->lease_share,
                    "Share of the pool that all leases may hold, 0 to 1")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(share());
   command
       ->add_option("--cache-min-tokens", flags->cache_min_tokens,
                    "Cache markers on shorter prefixes do not count; 0: one block")

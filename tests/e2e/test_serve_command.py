@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`pagewise serve` as a program: its start screen, its log, what it refuses to start with, how it stops."""
 
+import fcntl
+import os
 import re
 import resource
 import signal
@@ -8,6 +10,7 @@ import socket
 import subprocess
 import threading
 
+import httpx2
 import pytest
 
 from conftest import MODEL, NAME, PROGRAM, eventually, serving
@@ -36,7 +39,7 @@ def test_the_log_has_one_line_a_request_and_none_of_its_words(server, nonce):
     answer = server.post("/v1/messages", {"model": "claude-x", "max_tokens": 3, "messages": [
         {"role": "user", "content": nonce}]})
     identity = answer.headers["request-id"]
-    lines = [line for line in server.log().splitlines() if identity in line]
+    lines = eventually(lambda: [line for line in server.log().splitlines() if identity in line])
     assert len(lines) == 1
     assert re.fullmatch(rf"{identity} messages 200 prompt=\d+ cached=\d+ created=0 out=[1-3] queue=\d+ms ttft=\d+ms "
                         r"\d+tok/s blocks=\d+ \(\d+ shared\) stop=\w+", lines[0]), lines[0]
@@ -65,6 +68,14 @@ def test_memory_that_is_not_there_is_refused_with_the_numbers():
     (("/nonexistent.gguf", "--port", "0"), "/nonexistent.gguf"),
     ((MODEL, "--api-key-file", "/nonexistent"), "/nonexistent"),
     ((MODEL, "--host", "no.such.host.invalid"), "no.such.host.invalid"),
+    ((MODEL, "--lease-5m", "0"), "--lease-5m: '0' is no number of seconds"),
+    ((MODEL, "--lease-1h", "0"), "--lease-1h: '0' is no number of seconds"),
+    ((MODEL, "--lease-5m", "nan"), "--lease-5m: 'nan'"),
+    ((MODEL, "--lease-1h", "inf"), "--lease-1h: 'inf'"),
+    ((MODEL, "--lease-share", "nan"), "--lease-share: 'nan' is no share from 0 to 1"),
+    ((MODEL, "--alias", ""), "--alias"),
+    ((MODEL, "--alias", "a,,b"), "--alias"),
+    ((MODEL, "--max-context", "1"), "--max-context: 1 leaves no token for an answer"),
 ])
 def test_mistakes_on_the_command_line_are_one_line(arguments, words):
     assert words in refused(*arguments)
@@ -102,6 +113,54 @@ def test_a_model_without_a_chat_template_serves_completions(tmp_path):
             answer = server.post(route, {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]})
             assert answer.status_code == 400
             assert "no chat template" in answer.json()["error"]["message"]
+
+
+def start(stdout):
+    """A server whose output the test holds; it is ready when /ready says so."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    process = subprocess.Popen([PROGRAM, "serve", str(MODEL), "--port", str(port), "--kv-memory", "64MiB"],
+                               stdout=stdout, stderr=subprocess.DEVNULL)
+    client = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+
+    def ready():
+        try:
+            return client.get("/ready").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    eventually(ready, 60)
+    return process, client
+
+
+def test_a_log_that_nobody_reads_stops_neither_answers_nor_the_end():
+    reader, writer = os.pipe()
+    process, client = start(writer)
+    os.close(writer)
+    try:
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        for _ in range(300):  # some 12 kB of log
+            assert client.get("/v1/models").status_code == 200
+        assert client.get("/health").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        os.close(reader)
+
+
+def test_a_log_whose_reader_went_away_only_ends_the_log():
+    reader, writer = os.pipe()
+    process, client = start(writer)
+    os.close(writer)
+    os.close(reader)
+    try:
+        for _ in range(20):
+            assert client.get("/v1/models").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
