@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/prng.h"
 #include "gguf/test_writer.h"
+#include "text/chat_template.h"
 #include "text/test_vocabulary.h"
 
 namespace pagewise::text {
@@ -152,6 +153,27 @@ TEST(SpmTokenizer, EncodesAWordOfAMegabyteInOneGo) {
   std::string text;
   for (int i = 0; text.size() < (1 << 20); ++i) text += "abcdefgh"[(i * i + i / 7) % 8];
   EXPECT_EQ(gemma().decode(gemma().encode(text, false), false), text);
+}
+
+TEST(SpmTokenizer, GivesATemplateThatPrintsBosExactlyOneAndTheReferenceIds_C15) {
+  std::ifstream in(PAGEWISE_SOURCE_DIR "/tests/templates/families/gemma.jinja", std::ios::binary);
+  const auto chat = ChatTemplate::compile(std::string(std::istreambuf_iterator<char>(in), {}));
+  ASSERT_TRUE(chat) << chat.error().message;
+  ChatInput input;
+  input.messages = {{"system", {{"Be brief.", 0}}},
+                    {"user", {{"  Hello there\n\n", 1}}},
+                    {"assistant", {{"Hi.", 2}}},
+                    {"user", {{"1,000 + \t1?", 3}}}};
+  input.bos_token = gemma().token_bytes(*gemma().bos());
+  const auto rendered = (*chat)->render(input);
+  ASSERT_TRUE(rendered) << rendered.error().message;
+  const EncodedText encoded = gemma().encode(*rendered);
+  ASSERT_FALSE(encoded.tokens.empty());
+  EXPECT_EQ(encoded.tokens[0], gemma().bos());
+  EXPECT_EQ(std::count(encoded.tokens.begin(), encoded.tokens.end(), *gemma().bos()), 1);
+  // Nothing typed here spells a special token, so the ids are those of the rendered text.
+  EXPECT_EQ(encoded.tokens, gemma().encode(rendered->text, true));
+  expect_ends_fit(gemma(), rendered->text, encoded, false);
 }
 
 // ---- vocabularies made for a test
