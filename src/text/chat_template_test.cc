@@ -649,6 +649,11 @@ TEST(ChatTemplate, StopsWhatWouldNeverEndOrFit) {
       "{% for a in range(1000000000000) %}{% endfor %}",
       "{{ range(-9000000000000000000, 9000000000000000000, 1)|length }}",
       "{{ 'x' * 9000000000000000000 }}",
+      "{{ range(1000000)|unique|list|length }}",
+      "{% for a in range(1000) %}{{ range(1000000)|sort|length }}{% endfor %}",
+      "{% for a in range(1000) %}{{ range(1000000)|map('string')|list|length }}{% endfor %}",
+      "{% for a in range(1000) %}{{ range(1000000)|select('odd')|list|length }}{% endfor %}",
+      "{% macro m(n) %}{{ m(n - 1) ~ m(n - 1) if n }}{% endmacro %}{{ m(50) }}",
       "{% set ns = namespace(x='ab') %}{% for a in range(64) %}{% set ns.x = ns.x ~ ns.x %}{% "
       "endfor %}",
       "{% set ns = namespace(x=['ab']) %}{% for a in range(64) %}{% set ns.x = ns.x + ns.x %}{% "
@@ -745,9 +750,11 @@ TEST(ChatTemplate, SurvivesDamagedTemplates) {
   SCOPED_TRACE(::testing::Message() << "PAGEWISE_SEED=" << seed);
   Prng prng(seed);
   std::vector<std::string> sources;
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/templates"))) {
-    if (entry.path().extension() == ".jinja") {
-      sources.push_back(read_file("tests/templates/" + entry.path().filename().string()));
+  for (const char* folder : {"tests/templates/", "tests/templates/families/"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(source_path(folder))) {
+      if (entry.path().extension() == ".jinja") {
+        sources.push_back(read_file(folder + entry.path().filename().string()));
+      }
     }
   }
   std::sort(sources.begin(), sources.end());
@@ -755,7 +762,11 @@ TEST(ChatTemplate, SurvivesDamagedTemplates) {
       "{%",         "%}", "{{",       "}}",   "{#", "#}",   "-",    "'",     "(",
       ")",          "[",  "]",        "|",    ".",  " if ", " in ", " not ", "{% endif %}",
       "{% else %}", "1",  "messages", "loop", "\n", "\\",   "~",    "=="};
-  const ChatInput input = user_says("hello <|im_end|>");
+  const json::value families = read_json("tests/templates/families/expected.json");
+  std::vector<ChatInput> inputs = {user_says("hello <|im_end|>")};
+  for (const json::value& conversation : families.at("conversations").as_array()) {
+    inputs.push_back(family_input(conversation.as_object(), families.at("now").as_int64()));
+  }
   int rendered = 0;
   for (int round = 0; round < 3000; ++round) {
     std::string source = sources[prng.below(sources.size())];
@@ -783,7 +794,7 @@ TEST(ChatTemplate, SurvivesDamagedTemplates) {
           << compiled.error().message;
       continue;
     }
-    const auto result = (*compiled)->render(input);
+    const auto result = (*compiled)->render(inputs[prng.below(inputs.size())]);
     if (!result) {
       ASSERT_EQ(result.error().code, ErrorCode::kInvalidArgument) << result.error().message;
       continue;

@@ -227,6 +227,7 @@ SNIPPETS = [
     "{% macro fact(n) %}{% if n > 1 %}{{ n }}*{{ fact(n - 1) }}{% else %}1{% endif %}{% endmacro %}{{ fact(5) }}", "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}B{% endmacro %}{{ a() }}",
     "{% set g = 1 %}{% macro m() %}{{ g }}{{ i }}{% endmacro %}{% for i in [7] %}{{ m() }}{% endfor %}", "{% macro m(x) %}{% set y = x %}{{ y }}{% endmacro %}{{ m(1) }}{{ y }}|", "{% for i in [1, 2] %}{% macro m() %}{{ i }}{% endmacro %}{{ m() }}{% endfor %}",
     "{% macro m() -%}\n  x\n{%- endmacro %}<{{ m() }}>", "{% set m = 5 %}{% if m is defined %}{{ m() }}{% endif %}", "{% macro m() %}x{% endmacro %}{{ m is defined }} {{ m is callable }} {{ 1 is callable }}", "{% macro m() %}{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}{% endmacro %}{{ m() ~ m() }}",
+    "{{ 'aaa'.count('aa') }} {{ 'a,b,c'.count(',') }} {{ ''.count('x') }}",
     # generation
     "a{% generation %}b{{ 1 }}{% endgeneration %}c", "x\n  {% generation %}\n  y\n  {% endgeneration %}\nz", "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}",
     # filters over lists

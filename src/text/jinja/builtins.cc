@@ -220,6 +220,23 @@ Result<Value> method_find(const Call& call) {
   return Value(static_cast<int64_t>(character_count(text->bytes().substr(0, at))));
 }
 
+/// How often one text stands in another, without overlaps.
+Result<Value> method_count(const Call& call) {
+  PW_ASSIGN_OR_RETURN(const Rope* text, subject_text(call));
+  PW_ASSIGN_OR_RETURN(const Rope* wanted, text_argument(call, 0));
+  if (wanted == nullptr || wanted->empty()) return fail("'count' needs a text that is not empty");
+  int64_t count = 0;
+  for (std::size_t at = 0; at < text->size();) {
+    const std::size_t found = find_text(text->bytes(), wanted->bytes(), at);
+    const std::size_t end = found == std::string_view::npos ? text->size() : found;
+    PW_RETURN_IF_ERROR(call.session.spend_find(end - at, wanted->size()));
+    if (found == std::string_view::npos) break;
+    ++count;
+    at = found + wanted->size();
+  }
+  return Value(count);
+}
+
 /// The ranges [begin, end) between white space, at most `cuts` cuts; the last takes the rest.
 void split_at_space(std::string_view bytes, int64_t cuts,
                     std::vector<std::pair<std::size_t, std::size_t>>& parts) {
@@ -1015,6 +1032,7 @@ const Builtin* find_test(std::string_view name) {
 const Builtin* find_method(std::string_view name) {
   static const std::vector<Builtin> table = {
       {"capitalize", method_case<Case::kCapitalize>, {}, 0},
+      {"count", method_count, {"sub"}, 1},
       {"cycle", method_cycle, {}, 0, true},
       {"endswith", method_affix<true>, {"suffix"}, 1},
       {"find", method_find, {"sub"}, 1},
