@@ -48,6 +48,47 @@ Rope content_of(const ChatMessage& message, std::size_t index, std::vector<Sourc
   return content;
 }
 
+constexpr std::size_t kNoMessage = SIZE_MAX;
+
+/// A request's JSON as a value whose texts, keys too, are content.
+Result<Value> to_value(const json::value& value, int32_t source, uint32_t depth = 1) {
+  if (depth > jinja::kValueDepthMax) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("JSON for the chat template nests deeper than {}", jinja::kValueDepthMax)};
+  }
+  switch (value.kind()) {
+    case json::kind::null:
+      return Value(jinja::None{});
+    case json::kind::bool_:
+      return Value(value.get_bool());
+    case json::kind::int64:
+      return Value(int64_t{value.get_int64()});
+    case json::kind::uint64:
+      return Value(static_cast<double>(value.get_uint64()));
+    case json::kind::double_:
+      return Value(value.get_double());
+    case json::kind::string:
+      return Value(Rope(std::string_view(value.get_string()), source));
+    case json::kind::array: {
+      std::vector<Value> items;
+      for (const json::value& item : value.get_array()) {
+        PW_ASSIGN_OR_RETURN(Value converted, to_value(item, source, depth + 1));
+        items.push_back(std::move(converted));
+      }
+      return jinja::make_list(std::move(items));
+    }
+    case json::kind::object:
+      break;
+  }
+  std::vector<std::pair<Value, Value>> entries;
+  for (const auto& [key, item] : value.get_object()) {
+    PW_ASSIGN_OR_RETURN(Value converted, to_value(item, source, depth + 1));
+    entries.emplace_back(Rope(std::string_view(key), source), std::move(converted));
+  }
+  return jinja::make_dict(std::move(entries));
+}
+
 /// The byte behind the last one that came from `message`.
 std::optional<std::size_t> end_of_message(const Rope& text, const std::vector<Source>& sources,
                                           std::size_t message) {
@@ -85,16 +126,41 @@ ProvenancedText to_provenanced(const Rope& rope, std::size_t end,
 }  // namespace
 
 struct ChatTemplate::Impl {
-  jinja::Body body;
+  jinja::Parsed parsed;
 
-  Result<Rope> render(const ChatInput& input, const std::vector<Rope>& contents) const {
+  static Result<Value> convert(const ChatValue& given, std::size_t message,
+                               std::vector<Source>& sources) {
+    if (given.origin < 0) {
+      return Error{ErrorCode::kInternal, "JSON for the chat template without an origin"};
+    }
+    const auto source = static_cast<int32_t>(sources.size());
+    sources.push_back({given.origin, message, false});
+    return to_value(given.value, source);
+  }
+
+  static Result<Value> make_message(const ChatMessage& message, const Rope& content,
+                                    std::size_t index, std::vector<Source>& sources) {
+    std::vector<std::pair<Value, Value>> entries;
+    entries.emplace_back(jinja::make_text("role"), jinja::make_text(message.role));
+    const json::object* fields = message.fields.value.if_object();
+    if (fields == nullptr || !fields->contains("content")) {
+      entries.emplace_back(jinja::make_text("content"), Value(content));
+    }
+    if (fields != nullptr) {
+      PW_ASSIGN_OR_RETURN(const Value converted, convert(message.fields, index, sources));
+      for (const auto& [key, value] : converted.dict()->entries) {
+        if (key.text()->bytes() != "role") entries.emplace_back(key, value);
+      }
+    }
+    return jinja::make_dict(std::move(entries));
+  }
+
+  Result<Rope> render(const ChatInput& input, const std::vector<Rope>& contents,
+                      std::vector<Source>& sources) const {
     std::vector<Value> messages;
     messages.reserve(contents.size());
     for (std::size_t i = 0; i < contents.size(); ++i) {
-      PW_ASSIGN_OR_RETURN(
-          Value message,
-          jinja::make_dict({{jinja::make_text("role"), jinja::make_text(input.messages[i].role)},
-                            {jinja::make_text("content"), Value(contents[i])}}));
+      PW_ASSIGN_OR_RETURN(Value message, make_message(input.messages[i], contents[i], i, sources));
       messages.push_back(std::move(message));
     }
     PW_ASSIGN_OR_RETURN(Value list, jinja::make_list(std::move(messages)));
@@ -105,9 +171,30 @@ struct ChatTemplate::Impl {
     variables.emplace_back("bos_token", jinja::make_text(input.bos_token));
     variables.emplace_back("eos_token", jinja::make_text(input.eos_token));
     // Templates may rely on these two being there, and none when nothing was given.
-    variables.emplace_back("tools", jinja::None{});
-    variables.emplace_back("documents", jinja::None{});
-    return jinja::render(body, std::move(variables));
+    for (const auto& [name, given] :
+         {std::pair{"tools", &input.tools}, {"documents", &input.documents}}) {
+      Value value = jinja::None{};
+      if (*given) {
+        PW_ASSIGN_OR_RETURN(value, convert(**given, kNoMessage, sources));
+      }
+      variables.emplace_back(name, std::move(value));
+    }
+    if (input.now) {
+      jinja::Callable function;
+      function.builtin = &jinja::strftime_function();
+      variables.emplace_back("strftime_now", function);
+    }
+    if (input.variables.value.is_object()) {
+      PW_ASSIGN_OR_RETURN(const Value own, convert(input.variables, kNoMessage, sources));
+      for (const auto& [key, value] : own.dict()->entries) {
+        const std::string name(key.text()->bytes());
+        const auto same = [&](const auto& variable) { return variable.first == name; };
+        // A request does not replace what the conversation says.
+        if (std::any_of(variables.begin(), variables.end(), same)) continue;
+        variables.emplace_back(name, value);
+      }
+    }
+    return jinja::render(parsed.body, std::move(variables), input.now);
   }
 };
 
@@ -115,14 +202,16 @@ ChatTemplate::ChatTemplate() : impl_(std::make_unique<Impl>()) {}
 ChatTemplate::~ChatTemplate() = default;
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view source) {
-  auto body = jinja::parse(source);
-  if (!body) {
-    return Error{body.error().code, fmt::format("chat template: {}", body.error().message)};
+  auto parsed = jinja::parse(source);
+  if (!parsed) {
+    return Error{parsed.error().code, fmt::format("chat template: {}", parsed.error().message)};
   }
   std::unique_ptr<ChatTemplate> result(new ChatTemplate());
-  result->impl_->body = std::move(body).value();
+  result->impl_->parsed = std::move(parsed).value();
   return result;
 }
+
+bool ChatTemplate::needs_time() const { return impl_->parsed.needs_time; }
 
 Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
   std::vector<Source> sources;
@@ -143,7 +232,7 @@ Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
     contents.push_back(content_of(input.messages[i], i, sources));
   }
   if (!input.continue_last) {
-    PW_ASSIGN_OR_RETURN(const Rope text, impl_->render(input, contents));
+    PW_ASSIGN_OR_RETURN(const Rope text, impl_->render(input, contents, sources));
     return to_provenanced(text, text.size(), sources);
   }
   if (input.messages.empty() || input.messages.back().role != "assistant") {
@@ -151,13 +240,13 @@ Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
                  "only a last message of role assistant can be continued"};
   }
   const std::size_t last = input.messages.size() - 1;
-  PW_ASSIGN_OR_RETURN(Rope text, impl_->render(input, contents));
+  PW_ASSIGN_OR_RETURN(Rope text, impl_->render(input, contents, sources));
   std::optional<std::size_t> end = end_of_message(text, sources, last);
   if (!end) {
     // Nothing of it was rendered (it may be empty): a character that stands for it shows the place.
     contents.back() = Rope("x", static_cast<int32_t>(sources.size()));
     sources.push_back({kTemplateOrigin, last, false});
-    PW_ASSIGN_OR_RETURN(text, impl_->render(input, contents));
+    PW_ASSIGN_OR_RETURN(text, impl_->render(input, contents, sources));
     end = end_of_message(text, sources, last);
     if (!end) {
       return Error{ErrorCode::kInvalidArgument,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,10 +22,19 @@ struct ContentPart {
   int32_t origin = 0;  // the caller's number for this content block, >= 0; comes back in OriginSpan
 };
 
+/// JSON from a request that a template may print: every text in it counts as content of `origin`.
+struct ChatValue {
+  json::value value;
+  int32_t origin = 0;  // >= 0, as ContentPart::origin
+};
+
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool"
   /// Rendered as one string, parts joined by a newline of the template's origin.
   std::vector<ContentPart> parts;
+  /// What else the message has for the template, an object or null: tool_calls, tool_call_id, name,
+  /// reasoning_content. `content` here takes the place of `parts` (null beside tool calls).
+  ChatValue fields = {};
 };
 
 struct ChatInput {
@@ -34,6 +44,14 @@ struct ChatInput {
   bool continue_last = false;
   std::string bos_token;
   std::string eos_token;
+  /// None when absent. tools: a list of objects, as in the request.
+  std::optional<ChatValue> tools = std::nullopt;
+  std::optional<ChatValue> documents = std::nullopt;
+  /// An object or null: variables of the template's own (enable_thinking).
+  ChatValue variables = {};
+  /// Seconds since 1970 in local time, for templates that write the date: strftime_now exists only
+  /// with it. Without it rendering depends on nothing but the conversation.
+  std::optional<int64_t> now = std::nullopt;
 };
 
 /// Thread: immutable after compile; any thread.
@@ -43,6 +61,10 @@ class ChatTemplate {
   /// syntax.
   static Result<std::unique_ptr<ChatTemplate>> compile(std::string_view source);
   ~ChatTemplate();
+
+  /// The template writes the date and does not ask whether it can: it needs ChatInput::now. For any
+  /// other, a prompt that changes every day would only make yesterday's prefixes useless.
+  bool needs_time() const;
 
   /// Errors: kInvalidArgument with the template's own sentence when it raises (C15), or when a
   /// bound on time, depth or output is exceeded.

@@ -46,14 +46,33 @@ std::unique_ptr<ChatTemplate> compile(std::string_view source) {
 /// One message of one part each; origins are 0, 1, 2, ...
 ChatInput input_of(const json::value& messages, bool add_generation_prompt) {
   ChatInput input;
-  for (const json::value& message : messages.as_array()) {
+  for (const json::value& given : messages.as_array()) {
     const auto origin = static_cast<int32_t>(input.messages.size());
-    input.messages.push_back({std::string(message.at("role").as_string()),
-                              {{std::string(message.at("content").as_string()), origin}}});
+    ChatMessage& message = input.messages.emplace_back();
+    json::object fields = given.as_object();
+    message.role = fields.at("role").as_string();
+    fields.erase("role");
+    if (const json::string* content = fields.at("content").if_string()) {
+      message.parts = {{std::string(*content), origin}};
+      fields.erase("content");
+    }
+    if (!fields.empty()) message.fields = {fields, origin};
   }
   input.add_generation_prompt = add_generation_prompt;
   input.bos_token = "<s>";
   input.eos_token = "</s>";
+  return input;
+}
+
+/// One of the conversations that the families' templates are rendered with.
+ChatInput family_input(const json::object& conversation, int64_t now) {
+  const json::value* prompt = conversation.if_contains("add_generation_prompt");
+  ChatInput input = input_of(conversation.at("messages"), prompt == nullptr || prompt->as_bool());
+  constexpr int32_t kTools = 100;  // no message's
+  if (const auto* tools = conversation.if_contains("tools")) input.tools = {*tools, kTools};
+  if (const auto* given = conversation.if_contains("documents")) input.documents = {*given, 101};
+  if (const auto* given = conversation.if_contains("variables")) input.variables = {*given, 102};
+  if (!conversation.contains("now")) input.now = now;
   return input;
 }
 
@@ -87,6 +106,27 @@ void expect_as_jinja(const ChatTemplate& chat, const ChatInput& input,
   }
 }
 
+ProvenancedText render(const ChatTemplate& chat, const ChatInput& input) {
+  auto rendered = chat.render(input);
+  EXPECT_TRUE(rendered) << rendered.error().message;
+  return rendered ? std::move(rendered).value() : ProvenancedText();
+}
+
+/// All text of one origin, in order.
+std::string text_of(const ProvenancedText& text, int32_t origin) {
+  std::string out;
+  for (const OriginSpan& span : text.spans) {
+    if (span.origin == origin) out += text.text.substr(span.begin, span.end - span.begin);
+  }
+  return out;
+}
+
+ChatInput user_says(std::string text) {
+  ChatInput input;
+  input.messages = {{"user", {{std::move(text), 0}}}};
+  return input;
+}
+
 TEST(ChatTemplate, RendersOurTemplatesAsJinja2Does) {
   const json::value expected = read_json("tests/templates/expected.json");
   int cases = 0;
@@ -102,6 +142,102 @@ TEST(ChatTemplate, RendersOurTemplatesAsJinja2Does) {
     }
   }
   EXPECT_GE(cases, 300);
+}
+
+TEST(ChatTemplate, RendersTemplatesBuiltLikeThoseOfKnownFamiliesAsJinja2Does) {
+  const json::value expected = read_json("tests/templates/families/expected.json");
+  const int64_t now = expected.at("now").as_int64();
+  const json::array& conversations = expected.at("conversations").as_array();
+  ASSERT_GE(conversations.size(), 12u);
+  ASSERT_GE(expected.at("families").as_array().size(), 11u);
+  for (const json::value& family : expected.at("families").as_array()) {
+    const std::string name(family.at("file").as_string());
+    const auto chat = compile(read_file("tests/templates/families/" + name));
+    ASSERT_NE(chat, nullptr) << name;
+    for (std::size_t i = 0; i < conversations.size(); ++i) {
+      SCOPED_TRACE(name + " " + json::serialize(conversations[i]));
+      const ChatInput input = family_input(conversations[i].as_object(), now);
+      expect_as_jinja(*chat, input, family.at("results").at(i).as_object());
+      // Control tokens come from the template only, whatever tools and documents spell (C16).
+      const auto rendered = chat->render(input);
+      if (!rendered) continue;
+      for (const std::string_view marker : {"<|im_end|>", "<|eot_id|>"}) {
+        for (std::size_t at = 0; (at = rendered->text.find(marker, at)) != std::string::npos;
+             ++at) {
+          if (!rendered->text.substr(at).starts_with(std::string(marker) + " now") &&
+              !rendered->text.substr(at).starts_with(std::string(marker) + "<|eot_id|>\n[/INST]")) {
+            continue;  // the template's own
+          }
+          EXPECT_NE(std::find_if(
+                        rendered->spans.begin(), rendered->spans.end(),
+                        [&](const OriginSpan& span) { return span.begin <= at && at < span.end; })
+                        ->origin,
+                    kTemplateOrigin);
+        }
+      }
+    }
+  }
+}
+
+TEST(ChatTemplate, WritesTheDateThatItIsGivenAndKnowsWhetherItNeedsOne) {
+  const json::value expected = read_json("tests/templates/families/expected.json");
+  ChatInput input;
+  input.now = expected.at("now").as_int64();
+  for (const json::value& date : expected.at("dates").as_array()) {
+    input.variables = {{{"format", date.at("format")}}, 0};
+    EXPECT_EQ(render(*compile("{{ strftime_now(format) }}"), input).text,
+              std::string_view(date.at("text").as_string()));
+  }
+  input.variables = {{{"format", "%Q"}}, 0};
+  EXPECT_FALSE(compile("{{ strftime_now(format) }}")->render(input));
+  EXPECT_TRUE(compile("{{ strftime_now('%d') }}")->needs_time());
+  EXPECT_FALSE(compile("x")->needs_time());
+  const auto asks = compile("{{ strftime_now('%d') if strftime_now is defined else 'none' }}");
+  EXPECT_FALSE(asks->needs_time());
+  EXPECT_EQ(render(*asks, input).text, "04");
+  input.now.reset();
+  EXPECT_EQ(render(*asks, input).text, "none");
+  const auto refused = compile("{{ strftime_now('%d') }}")->render(input);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "chat template, line 1: 'strftime_now' is undefined");
+}
+
+TEST(ChatTemplate, CountsToolsAndFieldsAsContent_C16) {
+  ChatInput input = user_says("q");
+  input.tools = {json::array{{{"name", "<|a|>"}, {"<|key|>", 1}}}, 7};
+  input.messages[0].fields = {{{"tool_calls", json::array{"<|b|>"}}}, 8};
+  input.variables = {{{"mode", "<|c|>"}, {"messages", "not mine"}}, 9};
+  const auto chat = compile(
+      "{{ tools|tojson }}{% for t in tools %}{{ t|items|list }}{% endfor %}"
+      "{% for m in messages %}{{ m.tool_calls[0] }}{{ m.content }}{% endfor %}{{ mode|upper }}");
+  const ProvenancedText rendered = render(*chat, input);
+  EXPECT_EQ(text_of(rendered, 7), "name<|a|><|key|>name<|a|><|key|>");
+  EXPECT_EQ(text_of(rendered, 8), "<|b|>");
+  EXPECT_EQ(text_of(rendered, 9), "<|C|>");
+  EXPECT_EQ(text_of(rendered, 0), "q");
+  EXPECT_EQ(text_of(rendered, kTemplateOrigin).find("<|"), std::string::npos);
+  // A content of null beside tool calls takes the place of the parts.
+  input.messages[0].fields = {{{"content", nullptr}}, 8};
+  EXPECT_EQ(render(*compile("{{ messages[0].content is none }}"), input).text, "True");
+  // Nothing in a request passes for the role or for the template.
+  input.messages[0].fields = {{{"role", "system"}}, 8};
+  EXPECT_EQ(render(*compile("{{ messages[0].role }}"), input).text, "user");
+  input.tools->origin = -1;
+  EXPECT_EQ(chat->render(input).error().code, ErrorCode::kInternal);
+  json::value deep;
+  for (int i = 0; i < 100; ++i) deep = json::array{std::move(deep)};
+  input.tools = {deep, 7};
+  EXPECT_EQ(chat->render(input).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(ChatTemplate, BoundsTheDepthOfMacrosThatCallThemselves) {
+  const auto chat = compile("{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}");
+  const auto rendered = chat->render(user_says("x"));
+  ASSERT_FALSE(rendered);
+  EXPECT_EQ(rendered.error().message, "chat template, line 1: rendering nests deeper than 600");
+  const auto wide = compile(
+      "{% macro m(n) %}{% if n %}{{ m(n - 1) ~ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}");
+  EXPECT_FALSE(wide->render(user_says("x")));
 }
 
 TEST(ChatTemplate, EvaluatesExpressionsAndWhiteSpaceAsJinja2Does) {
@@ -142,27 +278,6 @@ const Tokenizer& model_tokenizer() {
     return std::move(created).value();
   }();
   return *tokenizer;
-}
-
-ProvenancedText render(const ChatTemplate& chat, const ChatInput& input) {
-  auto rendered = chat.render(input);
-  EXPECT_TRUE(rendered) << rendered.error().message;
-  return rendered ? std::move(rendered).value() : ProvenancedText();
-}
-
-/// All text of one origin, in order.
-std::string text_of(const ProvenancedText& text, int32_t origin) {
-  std::string out;
-  for (const OriginSpan& span : text.spans) {
-    if (span.origin == origin) out += text.text.substr(span.begin, span.end - span.begin);
-  }
-  return out;
-}
-
-ChatInput user_says(std::string text) {
-  ChatInput input;
-  input.messages = {{"user", {{std::move(text), 0}}}};
-  return input;
 }
 
 constexpr std::string_view kChatml =
@@ -411,6 +526,39 @@ std::string continued(std::string_view source, const std::vector<ContentPart>& p
   return rendered.text;
 }
 
+TEST(ChatTemplate, GivesTheSentencesOfTemplatesBuiltLikeKnownFamilies_C15) {
+  const auto mistral = compile(read_file("tests/templates/families/mistral.jinja"));
+  const auto gemma = compile(read_file("tests/templates/families/gemma.jinja"));
+  const std::string turns = "Turns must go user, assistant, user, assistant and so on.";
+  const std::string model_turns = "User and model take turns, the user first.";
+  struct Case {
+    const ChatTemplate& chat;
+    std::vector<std::string> roles;
+    std::string sentence;
+  };
+  const std::vector<Case> cases = {
+      {*mistral, {"user", "user"}, turns},
+      {*mistral, {"assistant", "user"}, turns},
+      {*mistral, {"tool"}, "A tool result names its call by nine characters."},
+      {*mistral,
+       {"user", "system"},
+       "Only user and assistant may speak here, and one system turn first."},
+      {*gemma, {"user", "user"}, model_turns},
+      {*gemma, {"assistant"}, model_turns},
+      {*gemma, {"system", "tool"}, model_turns},
+      {*gemma, {"user", "assistant", "system"}, model_turns},
+  };
+  for (const Case& c : cases) {
+    ChatInput bad;
+    for (const std::string& role : c.roles) bad.messages.push_back({role, {{"text", 0}}});
+    const auto rendered = c.chat.render(bad);
+    ASSERT_FALSE(rendered) << rendered->text;
+    EXPECT_EQ(rendered.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(rendered.error().message, c.sentence);
+    EXPECT_TRUE(c.chat.render(user_says("good")));
+  }
+}
+
 TEST(ChatTemplate, CutsBehindTheLastCharacterOfAContinuedAnswer) {
   const std::string head = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n";
   EXPECT_EQ(continued(kChatml, {{"Once upon", 1}}), head + "Once upon");
@@ -447,16 +595,18 @@ TEST(ChatTemplate, ContinuesOnlyAnAssistantsMessageThatIsRendered) {
 TEST(ChatTemplate, RefusesByNameAndLineWhatItDoesNotOffer) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"a\nb {{ x|indent }}", "filter 'indent' at line 2"},
-      {"{{ x is callable }}", "test 'callable' at line 1"},
+      {"{{ x is sameas }}", "test 'sameas' at line 1"},
       {"\n\n{{ x.format(1) }}", "method 'format' at line 3"},
-      {"{{ strftime_now('%d') }}", "function 'strftime_now' at line 1"},
-      {"{{ x|map('upper')|list }}", "filter 'map' at line 1"},
-      {"{% macro m() %}{% endmacro %}", "statement 'macro' at line 1"},
+      {"{{ today('%d') }}", "function 'today' at line 1"},
+      {"{{ x|map('wordwrap')|list }}", "filter 'wordwrap' at line 1"},
+      {"\n{{ x|selectattr('a', 'sameas', 1)|list }}", "test 'sameas' at line 2"},
+      {"{{ x|reject('upper')|list }}", "test 'upper' at line 1"},
+      {"{% call m() %}{% endcall %}", "statement 'call' at line 1"},
       {"{% include 'x' %}", "statement 'include' at line 1"},
       {"{% raw %}{{ {% endraw %}", "statement 'raw' at line 1"},
       {"{% for x in y recursive %}{% endfor %}", "loop modifier 'recursive' at line 1"},
       {"{{ x[0](1) }}", "call of 'an expression' at line 1"},
-      {"{{ x|join(attribute='y') }}", "argument 'attribute' of filter 'join' at line 1"},
+      {"{{ x|join(by='y') }}", "argument 'by' of filter 'join' at line 1"},
       {"{{ x|trim('a', 'b') }}", "argument 2 of filter 'trim' at line 1"},
       {"{{ range(*x) }}", "argument '*' at line 1"},
       {"{# c\nc #}{%- if true %}\n{{ x|wordcount }}{% endif %}", "filter 'wordcount' at line 3"},
@@ -499,6 +649,11 @@ TEST(ChatTemplate, StopsWhatWouldNeverEndOrFit) {
       "{% for a in range(1000000000000) %}{% endfor %}",
       "{{ range(-9000000000000000000, 9000000000000000000, 1)|length }}",
       "{{ 'x' * 9000000000000000000 }}",
+      "{{ range(1000000)|unique|list|length }}",
+      "{% for a in range(1000) %}{{ range(1000000)|sort|length }}{% endfor %}",
+      "{% for a in range(1000) %}{{ range(1000000)|map('string')|list|length }}{% endfor %}",
+      "{% for a in range(1000) %}{{ range(1000000)|select('odd')|list|length }}{% endfor %}",
+      "{% macro m(n) %}{{ m(n - 1) ~ m(n - 1) if n }}{% endmacro %}{{ m(50) }}",
       "{% set ns = namespace(x='ab') %}{% for a in range(64) %}{% set ns.x = ns.x ~ ns.x %}{% "
       "endfor %}",
       "{% set ns = namespace(x=['ab']) %}{% for a in range(64) %}{% set ns.x = ns.x + ns.x %}{% "
@@ -595,9 +750,11 @@ TEST(ChatTemplate, SurvivesDamagedTemplates) {
   SCOPED_TRACE(::testing::Message() << "PAGEWISE_SEED=" << seed);
   Prng prng(seed);
   std::vector<std::string> sources;
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/templates"))) {
-    if (entry.path().extension() == ".jinja") {
-      sources.push_back(read_file("tests/templates/" + entry.path().filename().string()));
+  for (const char* folder : {"tests/templates/", "tests/templates/families/"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(source_path(folder))) {
+      if (entry.path().extension() == ".jinja") {
+        sources.push_back(read_file(folder + entry.path().filename().string()));
+      }
     }
   }
   std::sort(sources.begin(), sources.end());
@@ -605,7 +762,11 @@ TEST(ChatTemplate, SurvivesDamagedTemplates) {
       "{%",         "%}", "{{",       "}}",   "{#", "#}",   "-",    "'",     "(",
       ")",          "[",  "]",        "|",    ".",  " if ", " in ", " not ", "{% endif %}",
       "{% else %}", "1",  "messages", "loop", "\n", "\\",   "~",    "=="};
-  const ChatInput input = user_says("hello <|im_end|>");
+  const json::value families = read_json("tests/templates/families/expected.json");
+  std::vector<ChatInput> inputs = {user_says("hello <|im_end|>")};
+  for (const json::value& conversation : families.at("conversations").as_array()) {
+    inputs.push_back(family_input(conversation.as_object(), families.at("now").as_int64()));
+  }
   int rendered = 0;
   for (int round = 0; round < 3000; ++round) {
     std::string source = sources[prng.below(sources.size())];
@@ -633,7 +794,7 @@ TEST(ChatTemplate, SurvivesDamagedTemplates) {
           << compiled.error().message;
       continue;
     }
-    const auto result = (*compiled)->render(input);
+    const auto result = (*compiled)->render(inputs[prng.below(inputs.size())]);
     if (!result) {
       ASSERT_EQ(result.error().code, ErrorCode::kInvalidArgument) << result.error().message;
       continue;

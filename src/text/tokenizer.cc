@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
+
 #include "text/bpe_tokenizer.h"
+#include "text/spm_tokenizer.h"
 
 namespace pagewise::text {
 
@@ -34,29 +37,11 @@ Result<std::vector<TokenType>> token_types(const gguf::File& file) {
   return types;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const gguf::File& file) {
-  PW_ASSIGN_OR_RETURN(const std::string model, file.require_string("tokenizer.ggml.model"));
-  if (model != "gpt2") {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("tokenizer.ggml.model: tokenizer '{}' is not supported; supported is "
-                             "gpt2 (byte-level BPE)",
-                             gguf::printable(model))};
-  }
-  for (const char* key : {"tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
-    if (file.find(key) == nullptr) {
-      return Error{ErrorCode::kMalformed, fmt::format("{}: missing", key)};
-    }
-  }
-  BpeVocabulary vocabulary;
-  PW_ASSIGN_OR_RETURN(const auto pre, file.find_string("tokenizer.ggml.pre"));
-  if (pre) vocabulary.pre_tokenizer = *pre;
+/// What both kinds of vocabulary have.
+Status read_vocabulary(const gguf::File& file, Vocabulary& vocabulary) {
   PW_ASSIGN_OR_RETURN(const auto tokens, file.string_array("tokenizer.ggml.tokens"));
   vocabulary.tokens.assign(tokens.begin(), tokens.end());
   PW_ASSIGN_OR_RETURN(vocabulary.types, token_types(file));
-  PW_ASSIGN_OR_RETURN(const auto merges, file.string_array("tokenizer.ggml.merges"));
-  vocabulary.merges.assign(merges.begin(), merges.end());
   PW_ASSIGN_OR_RETURN(vocabulary.bos, find_token_id(file, "tokenizer.ggml.bos_token_id"));
   PW_ASSIGN_OR_RETURN(vocabulary.eos, find_token_id(file, "tokenizer.ggml.eos_token_id"));
   for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
@@ -64,7 +49,51 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const gguf::File& file) 
     if (token) vocabulary.more_eog.push_back(*token);
   }
   PW_ASSIGN_OR_RETURN(vocabulary.add_bos, file.find_bool("tokenizer.ggml.add_bos_token"));
+  return Status::ok();
+}
+
+Status require(const gguf::File& file, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (file.find(key) == nullptr) {
+      return {ErrorCode::kMalformed, fmt::format("{}: missing", key)};
+    }
+  }
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Tokenizer>> read_bpe(const gguf::File& file) {
+  PW_RETURN_IF_ERROR(require(file, {"tokenizer.ggml.tokens", "tokenizer.ggml.merges"}));
+  BpeVocabulary vocabulary;
+  PW_RETURN_IF_ERROR(read_vocabulary(file, vocabulary));
+  PW_ASSIGN_OR_RETURN(const auto pre, file.find_string("tokenizer.ggml.pre"));
+  if (pre) vocabulary.pre_tokenizer = *pre;
+  PW_ASSIGN_OR_RETURN(const auto merges, file.string_array("tokenizer.ggml.merges"));
+  vocabulary.merges.assign(merges.begin(), merges.end());
   return BpeTokenizer::create(vocabulary);
+}
+
+Result<std::unique_ptr<Tokenizer>> read_spm(const gguf::File& file) {
+  PW_RETURN_IF_ERROR(require(
+      file, {"tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type"}));
+  SpmVocabulary vocabulary;
+  PW_RETURN_IF_ERROR(read_vocabulary(file, vocabulary));
+  PW_ASSIGN_OR_RETURN(const std::vector<double> scores, file.float_array("tokenizer.ggml.scores"));
+  vocabulary.scores.assign(scores.begin(), scores.end());
+  PW_ASSIGN_OR_RETURN(const auto prefix, file.find_bool("tokenizer.ggml.add_space_prefix"));
+  if (prefix) vocabulary.add_space_prefix = *prefix;
+  return SpmTokenizer::create(vocabulary);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const gguf::File& file) {
+  PW_ASSIGN_OR_RETURN(const std::string model, file.require_string("tokenizer.ggml.model"));
+  if (model == "gpt2") return read_bpe(file);
+  if (model == "llama") return read_spm(file);
+  return Error{ErrorCode::kUnsupported,
+               fmt::format("tokenizer.ggml.model: tokenizer '{}' is not supported; supported are "
+                           "gpt2 (byte-level BPE) and llama (SentencePiece)",
+                           gguf::printable(model))};
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> tokens, bool with_control) const {

@@ -424,8 +424,8 @@ TEST(Tokenizer, RefusesAFileThatItCannotReadRightNamingTheKey_C17) {
   using gguf::testing::Writer;
   const TestVocabulary test;
   expect_refused(Writer(), ErrorCode::kMalformed, "tokenizer.ggml.model");
-  expect_refused(Writer().string("tokenizer.ggml.model", "llama"), ErrorCode::kUnsupported,
-                 "tokenizer 'llama' is not supported");
+  expect_refused(Writer().string("tokenizer.ggml.model", "t5"), ErrorCode::kUnsupported,
+                 "tokenizer 't5' is not supported");
   expect_refused(Writer().string("tokenizer.ggml.model", "gpt2"), ErrorCode::kMalformed,
                  "tokenizer.ggml.tokens");
   {

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/templates/expected.json: what Jinja2 makes of our templates and expressions.
+"""Writes tests/templates/expected.json: what Jinja2 makes of our templates and expressions; and
+tests/templates/families/expected.json: of templates built like those of known model families.
 
 Jinja2 is set up as Transformers sets it up for chat templates (trim_blocks, lstrip_blocks, loop controls,
 a JSON filter that keeps characters). Run it after changing a template or adding a case:
 
     pip install jinja2 && python3 tests/tools/render_templates.py
 """
+import datetime
 import itertools
 import json
 import pathlib
 
 import jinja2
 import jinja2.ext
+import jinja2.nodes
 import jinja2.sandbox
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "templates"
@@ -26,13 +29,28 @@ def raise_exception(message):
     raise Raised(message)
 
 
-def tojson(value, indent=None):
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class Generation(jinja2.ext.Extension):
+    """{% generation %}: marks an assistant's words for training; rendering sees a scope."""
+
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
+NOW = datetime.datetime(2026, 3, 4, 15, 9, 26)
+NOW_SECONDS = int(NOW.replace(tzinfo=datetime.timezone.utc).timestamp())
 
 
 def environment():
     env = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, Generation]
     )
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
@@ -63,6 +81,62 @@ CONVERSATIONS = [
     [message("tool", "<tool>x</tool>"), message("user", "<tool>y</tool>")],
     [message("critic", "unknown role")],
     [],
+]
+
+TOOLS = [
+    {"type": "function", "function": {
+        "name": "get_weather", "description": "The weather at a place.",
+        "parameters": {"type": "object", "properties": {
+            "city": {"type": "string", "description": "The city's name, say \"Zürich\""},
+            "unit": {"type": "string", "enum": ["C", "F"], "default": "C"},
+            "days": {"type": ["integer", "null"]},
+            "near": {"type": "array", "items": {"type": "object", "properties": {
+                "lat": {"type": "number"}, "lon": {"type": "number", "default": 0.5}}, "required": ["lat"]}},
+        }, "required": ["city"]}}},
+    {"type": "function", "function": {
+        "name": "now", "description": "The time <|im_end|> now.",
+        "parameters": {"type": "object", "properties": {}}}},
+]
+DOCUMENTS = [{"title": "on cats-and dogs", "text": "Cats sleep."}, {"title": "II", "text": "Dogs\nbark <|eot_id|>."}]
+
+
+def call(name, arguments, identity):
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def calls(*tool_calls, **more):
+    return {"role": "assistant", "content": None, "tool_calls": list(tool_calls), **more}
+
+
+def result(content, identity, name):
+    return {"role": "tool", "content": content, "tool_call_id": identity, "name": name}
+
+
+WEATHER = call("get_weather", {"city": "Zürich", "unit": "C", "near": [{"lat": 47.4, "lon": 8}]}, "abcdefgh1")
+TIME = call("now", {}, "abcdefgh2")
+FAMILY_CONVERSATIONS = [
+    {"messages": [message("user", "Hi")]},
+    {"messages": [message("system", "Be brief."), message("user", " Hi \n")]},
+    {"messages": [message("system", "S"), message("user", "One"), message("assistant", "Two"), message("user", "Three"),
+                  message("assistant", "Four")], "add_generation_prompt": False},
+    {"messages": [message("system", "Use tools."), message("user", "Weather?")], "tools": TOOLS},
+    {"messages": [message("user", "Weather?"), calls(WEATHER), result('{"t": 21}', "abcdefgh1", "get_weather")],
+     "tools": TOOLS},
+    {"messages": [message("system", "Rules"), message("user", "Weather?"), calls(WEATHER, reasoning_content="look\nit up"),
+                  result("sunny", "abcdefgh1", "get_weather"), message("assistant", "Sunny."), message("user", "Thanks 🙂")],
+     "tools": TOOLS[:1]},
+    {"messages": [message("user", "Both?"), calls(WEATHER, TIME), result("sunny", "abcdefgh1", "get_weather"),
+                  result("noon", "abcdefgh2", "now")], "tools": TOOLS, "add_generation_prompt": False},
+    {"messages": [message("system", "Think /no_think"), message("user", "1+1?"),
+                  message("assistant", "<think>\neasy\n</think>\n\n2"), message("user", "2+2?"),
+                  message("assistant", "<think>\nhm\n</think>\n\n4")],
+     "variables": {"enable_thinking": False, "controls": {"length": "short"}}},
+    {"messages": [message("system", "Keep to the documents."), message("user", "Cats?")], "documents": DOCUMENTS},
+    {"messages": [message("user", "a"), message("user", "b"), message("system", "in the middle")], "documents": DOCUMENTS,
+     "tools": TOOLS},
+    {"messages": [message("system", "é <b> & 'q'"), message("user", "typed <|im_end|><|eot_id|>\n[/INST] {{ x }} 中文"),
+                  message("assistant", "ok"), message("user", "<tool_call>{}</tool_call>")], "tools": TOOLS[1:], "now": None},
+    {"messages": [], "variables": {"enable_thinking": False, "date_string": "1 May", "messages": "no"}},
 ]
 
 # Expressions and small templates; each is rendered with the conversation below.
@@ -147,8 +221,33 @@ SNIPPETS = [
     "x\r\ny\rz{{ '\\r\\n' }}", "  {% if true %}x{% endif %}  {% if true %}\n  y{% endif %}", "{% if true %}{% if true %}\n\n  z  {% endif %}  {% endif %}", "  {{ 1 }}  {% if true %}  {% endif %}\n  {% if true %}  {% endif %}  \n",
     "{{'}}'}} {{ '%}' }} {% if '%}' %}x{% endif %} {{ {'a': {'b': 1}}['a']['b'] }} {{ '{{' }}", "{ {% if true %}{ {% endif %} } { % {", "a{{ 1 }}\n{{ 2 }}\n", "{{ 1 -}}\n\n  x", "x\n\n{{- 1 }}",
     "{%- for i in [1, 2] %}\n  {{ i }}\n{%- endfor %}", "{% for i in [1, 2] -%}\n  {{ i }}\n{% endfor %}", "\n\n{% if true %}\n\n{% endif %}\n\n", "\u00a0{% if true %}\u2003{%- endif %}x",
+    # macros
+    "{% macro m(a, b='x', c=none) %}[{{ a }}|{{ b }}|{{ c }}]{% endmacro %}{{ m(1) }}{{ m(1, 2) }}{{ m(1, c=3) }}{{ m(a='k') }}{{ m() }}{{ m(c=1, a=2, b=3)|length }}",
+    "{% macro m(a, b=a ~ '!') %}{{ b }}{% endmacro %}{{ m('hi') }}", "{% macro m() %}x{% endmacro %}{{ m(1) }}", "{% macro m(a) %}x{% endmacro %}{{ m(b=1) }}", "{% macro m(a) %}x{% endmacro %}{{ m(1, a=1) }}",
+    "{% macro fact(n) %}{% if n > 1 %}{{ n }}*{{ fact(n - 1) }}{% else %}1{% endif %}{% endmacro %}{{ fact(5) }}", "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}B{% endmacro %}{{ a() }}",
+    "{% set g = 1 %}{% macro m() %}{{ g }}{{ i }}{% endmacro %}{% for i in [7] %}{{ m() }}{% endfor %}", "{% macro m(x) %}{% set y = x %}{{ y }}{% endmacro %}{{ m(1) }}{{ y }}|", "{% for i in [1, 2] %}{% macro m() %}{{ i }}{% endmacro %}{{ m() }}{% endfor %}",
+    "{% macro m() -%}\n  x\n{%- endmacro %}<{{ m() }}>", "{% set m = 5 %}{% if m is defined %}{{ m() }}{% endif %}", "{% macro m() %}x{% endmacro %}{{ m is defined }} {{ m is callable }} {{ 1 is callable }}", "{% macro m() %}{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}{% endmacro %}{{ m() ~ m() }}",
+    "{{ 'aaa'.count('aa') }} {{ 'a,b,c'.count(',') }} {{ ''.count('x') }}",
+    # generation
+    "a{% generation %}b{{ 1 }}{% endgeneration %}c", "x\n  {% generation %}\n  y\n  {% endgeneration %}\nz", "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}",
+    # filters over lists
+    "{{ messages|selectattr('role', 'equalto', 'user')|list|length }} {{ messages|selectattr('role', '==', 'user')|map(attribute='content')|join }} {{ messages|rejectattr('role', 'in', ['user', 'system'])|map(attribute='role')|list }}",
+    "{{ [{'a': 1}, {'a': 0}, {}]|selectattr('a')|list }} {{ [{'a': 1}, {'a': 0}, {}]|rejectattr('a')|list }} {{ [{'a': 1}, {}]|selectattr('a', 'defined')|list }} {{ [{'a': {'b': [5, 6]}}]|map(attribute='a.b.1')|list }}",
+    "{{ [0, 1, 2, '', 'x']|select|list }} {{ [0, 1, 2]|reject|list }} {{ [1, 2, 3, 4]|select('odd')|list }} {{ [1, 2, 3, 4]|reject('divisibleby', 2)|list }} {{ [1, 5, 9]|select('gt', 3)|list }} {{ [1, 5, 9]|select('<=', 5)|list }} {{ ['a', 1]|select('string')|list }}",
+    "{{ ['a', 'B']|map('upper')|list }} {{ [' a ', 'b']|map('trim')|join('-') }} {{ ['aXb']|map('replace', 'X', '+')|list }} {{ [{'a': 1}, {}]|map(attribute='a', default='d')|list }} {{ [[1, 2], [3, 4]]|map('first')|list }} {{ [[1, 2], [3, 4]]|map(attribute=1)|list }} {{ missing|map('upper')|list }}",
+    "{{ [1]|select('odd', 2)|list }}", "{{ [1]|map('replace')|list }}", "{{ [missing.x]|list }}", "{{ 5|map('upper')|list }}", "{{ [{}]|map(attribute='a.b')|list }}",
+    "{{ {'b': 1, 'A': 3, 'c': 2}|dictsort }} {{ {'b': 1, 'A': 3, 'c': 2}|dictsort(true) }} {{ {'b': 1, 'A': 3}|dictsort(false, 'value') }} {{ {'b': 1, 'A': 3}|dictsort(reverse=true) }}", "{{ [1]|dictsort }}", "{{ {'a': 1, 'b': 'x'}|dictsort(by='value') }}",
+    "{{ [3, 1, 2]|sort }} {{ ['b', 'A', 'c']|sort }} {{ ['b', 'A', 'c']|sort(case_sensitive=true) }} {{ [1, 2]|sort(reverse=true) }} {{ [{'k': 2}, {'k': 1}]|sort(attribute='k') }} {{ [2.5, true, 0]|sort }}", "{{ [1, 'a']|sort }}", "{{ [none, 1]|sort }}",
+    "{{ [1, 2, 1, 3, 2]|unique|list }} {{ ['a', 'A', 'b']|unique|list }} {{ ['a', 'A']|unique(true)|list }} {{ [{'k': 1, 'v': 1}, {'k': 1, 'v': 2}]|unique(attribute='k')|list }}",
+    "{{ [{'n': 'a'}, {'n': 'b'}]|join(', ', attribute='n') }} {{ 'hello wORLD-foo (bar)'|title }} {{ \"they're bill's\".title() }} {{ \"they're bill's\"|title }} {{ 'x1y_z'.title() }}",
+    "{{ '1.5'|float }} {{ 'x'|float }} {{ 2|float }} {{ 'x'|float(7) }} {{ ' 3 '|float }} {{ none|float }}",
+    "{{ {'b': [1, {'é': 2}], 'a': none}|tojson(sort_keys=true) }} {{ 'é🙂\\n'|tojson(ensure_ascii=true) }} {{ 'é'|tojson(true) }} {{ [1, {'a': 2}]|tojson(separators=(',', ':')) }} {{ [1, {'a': 2}]|tojson(indent=2, separators=('; ', '=')) }} {{ [1]|tojson(indent=0) }}",
+    # tests
+    "{{ 1 is lt 2 }} {{ 2 is ge(2) }} {{ 1 is gt 2 }} {{ 1 is le 0 }} {{ 1 is in [1] }} {{ 'a' is not in 'abc' }} {{ 'k' is in {'k': 1} }} {{ 1 is lessthan 2 }} {{ 1 is greaterthan 2 }}", "{{ 1 is lt 'a' }}",
+    "{{ dict(a=1, b='x') }} {{ dict(a=1).a }} {{ dict() }}",
 ]
 BROKEN = [
+    "{% macro m %}{% endmacro %}", "{% macro m() %}{% endmacro m %}", "{% macro m(a=1, b) %}{% endmacro %}", "{% macro m() %}", "{% generation %}", "{% macro 1() %}{% endmacro %}", "{% macro m() %}{% endmacro %}{{ m(a=1, 2) }}",
     "{% if true %}", "{% for x in %}{% endfor %}", "{{ 1 + }}", "{{ 'open }}", "{% endif %}", "{{ (1 }}", "{# open", "{% if x %}{% endfor %}", "{{ x y }}", "{{ ] }}", "{% set = 1 %}", "{{ 1 ! 2 }}", "{% %}", "{{ }}", "{% for 1 in x %}{% endfor %}", "{{ a. }}", "{{ x| }}", "{{ x is }}",
 ]
 
@@ -166,8 +265,35 @@ def run(template, messages, add_generation_prompt):
         return {"error": type(error).__name__}
 
 
+def run_family(template, conversation):
+    given = {"tools": None, "documents": None, "add_generation_prompt": True}
+    given.update(conversation.get("variables", {}))
+    given.update({key: value for key, value in conversation.items() if key not in ("variables", "now")})
+    if conversation.get("now", NOW) is not None:
+        given["strftime_now"] = NOW.strftime
+    try:
+        return {"rendered": template.render(bos_token="<s>", eos_token="</s>", **given)}
+    except Raised as raised:
+        return {"raised": str(raised)}
+    except Exception as error:
+        return {"error": type(error).__name__}
+
+
+def write_families(env):
+    families = []
+    for path in sorted((ROOT / "families").glob("*.jinja")):
+        template = env.from_string(path.read_text(encoding="utf-8"))
+        families.append({"file": path.name, "results": [run_family(template, c) for c in FAMILY_CONVERSATIONS]})
+    formats = ["%d %b %Y", "%Y-%m-%d", "%B %d, %Y", "%A %a %H:%M:%S %I %p %j %y %m", "%-d/%-m, 100%%"]
+    out = {"jinja2": jinja2.__version__, "now": NOW_SECONDS, "conversations": FAMILY_CONVERSATIONS,
+           "families": families, "dates": [{"format": f, "text": NOW.strftime(f)} for f in formats]}
+    text = json.dumps(out, ensure_ascii=False, indent=1) + "\n"
+    (ROOT / "families" / "expected.json").write_text(text, encoding="utf-8")
+
+
 def main():
     env = environment()
+    write_families(env)
     templates = []
     for path in sorted(ROOT.glob("*.jinja")):
         template = env.from_string(path.read_text(encoding="utf-8"))

@@ -71,6 +71,12 @@ struct Invocation {
   std::vector<ExprPtr> rest;
   std::vector<std::pair<std::string, ExprPtr>> named;
 };
+/// name(...) of a macro, or of a function that only some renderings have.
+struct NamedCall {
+  std::string name;
+  std::vector<ExprPtr> arguments;
+  std::vector<std::pair<std::string, ExprPtr>> named;
+};
 struct Unary {
   Operator op;
   ExprPtr operand;
@@ -101,8 +107,8 @@ struct DictDisplay {
 struct Expr {
   uint32_t line = 0;
   uint32_t depth = 1;  // 1 + the deepest operand's; bounded by the parser, for recursion
-  std::variant<Literal, Name, Attribute, Subscript, Slice, Invocation, Unary, Binary, Comparison,
-               Conditional, ListDisplay, DictDisplay>
+  std::variant<Literal, Name, Attribute, Subscript, Slice, Invocation, NamedCall, Unary, Binary,
+               Comparison, Conditional, ListDisplay, DictDisplay>
       node;
 };
 
@@ -136,12 +142,23 @@ struct Capture {
   std::string target;
   Body body;
 };
+/// {% macro name(a, b=1) %} ... {% endmacro %}
+struct Macro {
+  std::string name;
+  std::vector<std::string> parameters;
+  std::vector<ExprPtr> defaults;  // by parameter; null: none
+  Body body;
+};
+/// A body in a scope of its own: {% generation %}.
+struct Block {
+  Body body;
+};
 struct Break {};
 struct Continue {};
 
 struct Statement {
   uint32_t line = 0;
-  std::variant<Output, Print, If, For, Set, Capture, Break, Continue> node;
+  std::variant<Output, Print, If, For, Set, Capture, Macro, Block, Break, Continue> node;
 };
 
 }  // namespace pagewise::text::jinja

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 
 #include "text/jinja/operators.h"
 #include "text/jinja/strings.h"
@@ -116,7 +117,26 @@ Result<Value> filter_trim(const Call& call) {
 // ---- letter case
 // ----------------------------------------------------------------------------------
 
-enum class Case { kUpper, kLower, kCapitalize };
+enum class Case {
+  kUpper,
+  kLower,
+  kCapitalize,
+  kTitle,       // the method: behind whatever is no letter
+  kTitleWords,  // the filter: behind white space, '-' and opening brackets
+};
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+/// Does `c` at `at` begin what gets a capital?
+bool begins_capital(std::string_view text, std::size_t at, Case to) {
+  if (to == Case::kUpper) return true;
+  if (to == Case::kLower) return false;
+  if (at == 0) return true;
+  if (to == Case::kCapitalize) return false;
+  if (to == Case::kTitle) return !is_letter(text[at - 1]);
+  return std::string_view("- \t\n\r\v\f\x1c\x1d\x1e\x1f({[<").find(text[at - 1]) !=
+         std::string_view::npos;
+}
 
 /// Only ASCII letters have a case here: templates change the case of roles, not of content.
 Result<Value> change_case(const Call& call, const Rope& text, Case to) {
@@ -127,7 +147,7 @@ Result<Value> change_case(const Call& call, const Rope& text, Case to) {
     if (static_cast<unsigned char>(c) >= 0x80) {
       return fail(fmt::format("'{}' is offered for ASCII text only", call.name));
     }
-    const bool upper = to == Case::kUpper || (to == Case::kCapitalize && i == 0);
+    const bool upper = begins_capital(text.bytes(), i, to);
     if (upper && c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
     if (!upper && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
@@ -198,6 +218,23 @@ Result<Value> method_find(const Call& call) {
   const std::size_t at = wanted->empty() ? 0 : find_text(text->bytes(), wanted->bytes());
   if (at == std::string_view::npos) return Value(int64_t{-1});
   return Value(static_cast<int64_t>(character_count(text->bytes().substr(0, at))));
+}
+
+/// How often one text stands in another, without overlaps.
+Result<Value> method_count(const Call& call) {
+  PW_ASSIGN_OR_RETURN(const Rope* text, subject_text(call));
+  PW_ASSIGN_OR_RETURN(const Rope* wanted, text_argument(call, 0));
+  if (wanted == nullptr || wanted->empty()) return fail("'count' needs a text that is not empty");
+  int64_t count = 0;
+  for (std::size_t at = 0; at < text->size();) {
+    const std::size_t found = find_text(text->bytes(), wanted->bytes(), at);
+    const std::size_t end = found == std::string_view::npos ? text->size() : found;
+    PW_RETURN_IF_ERROR(call.session.spend_find(end - at, wanted->size()));
+    if (found == std::string_view::npos) break;
+    ++count;
+    at = found + wanted->size();
+  }
+  return Value(count);
 }
 
 /// The ranges [begin, end) between white space, at most `cuts` cuts; the last takes the rest.
@@ -336,9 +373,46 @@ Result<Value> method_join(const Call& call) {
   return join(call, *call.arguments[0], *separator, true);
 }
 
+/// Items of a list by a path of names and numbers: "function.name".
+Result<Value> by_path(const Value& item, std::string_view path, Session& session) {
+  Value value = item;
+  while (true) {
+    const std::size_t dot = path.find('.');
+    const std::string_view part = path.substr(0, dot);
+    int64_t index = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+    if (!part.empty() && error == std::errc() && end == part.data() + part.size()) {
+      PW_ASSIGN_OR_RETURN(value, get_item(value, index, session));
+    } else {
+      PW_ASSIGN_OR_RETURN(value, get_attribute(value, part, session));
+    }
+    if (dot == std::string_view::npos) return value;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+/// The same by a value: text is a path, a number an index.
+Result<Value> by_attribute(const Value& item, const Value& attribute, Session& session) {
+  PW_RETURN_IF_ERROR(session.spend(1));
+  if (attribute.is_integral()) return get_item(item, attribute, session);
+  if (attribute.text() == nullptr) {
+    return fail(fmt::format("an attribute's name is text, not '{}'", type_name(attribute)));
+  }
+  return by_path(item, attribute.text()->bytes(), session);
+}
+
 Result<Value> filter_join(const Call& call) {
   PW_ASSIGN_OR_RETURN(const Rope* separator, text_argument(call, 0));
-  return join(call, call.subject, separator != nullptr ? *separator : Rope(), false);
+  const Rope between = separator != nullptr ? *separator : Rope();
+  if (!call.arguments[1]) return join(call, call.subject, between, false);
+  PW_ASSIGN_OR_RETURN(const Value list, to_list(call.subject, call.session));
+  std::vector<Value> items;
+  for (const Value& item : list.list()->items) {
+    PW_ASSIGN_OR_RETURN(Value value, by_attribute(item, *call.arguments[1], call.session));
+    items.push_back(std::move(value));
+  }
+  PW_ASSIGN_OR_RETURN(const Value joined, make_list(std::move(items)));
+  return join(call, joined, between, false);
 }
 
 // ---- containers
@@ -475,13 +549,230 @@ Result<Value> filter_abs(const Call& call) {
 }
 
 Result<Value> filter_tojson(const Call& call) {
-  PW_ASSIGN_OR_RETURN(const int64_t indent, integer_argument(call, 0, -1));
+  JsonStyle style;
+  style.ascii = call.arguments[0] && truthy(*call.arguments[0]);
+  PW_ASSIGN_OR_RETURN(const int64_t indent, integer_argument(call, 1, -1));
   if (indent > 16) return fail("'tojson' indents by at most 16");
+  style.indent = static_cast<int>(std::max<int64_t>(indent, -1));
+  if (indent >= 0) style.comma = ",";
+  if (call.arguments[2] && !call.arguments[2]->is_none()) {
+    const List* pair = call.arguments[2]->list();
+    if (pair == nullptr || pair->items.size() != 2 || pair->items[0].text() == nullptr ||
+        pair->items[1].text() == nullptr || pair->items[0].text()->size() > 16 ||
+        pair->items[1].text()->size() > 16) {
+      return fail("'tojson' needs two short texts as separators");
+    }
+    style.comma = pair->items[0].text()->bytes();
+    style.colon = pair->items[1].text()->bytes();
+  }
+  style.sort_keys = call.arguments[3] && truthy(*call.arguments[3]);
   // Indenting can put up to indent * depth spaces before each item.
   const uint64_t spaces = indent > 0 ? static_cast<uint64_t>(indent) * depth_of(call.subject) : 0;
   PW_RETURN_IF_ERROR(call.session.spend_text(weight_of(call.subject) / 16 * (16 + spaces)));
-  PW_ASSIGN_OR_RETURN(Rope text, to_json(call.subject, static_cast<int>(indent)));
+  // Escapes and sorting take their time too.
+  PW_RETURN_IF_ERROR(call.session.spend(weight_of(call.subject) / 4));
+  PW_ASSIGN_OR_RETURN(Rope text, to_json(call.subject, style));
   return Value(std::move(text));
+}
+
+Result<Value> filter_float(const Call& call) {
+  if (call.subject.is_number()) return Value(call.subject.number());
+  if (const Rope* text = call.subject.text()) {
+    const Rope stripped = strip(*text, kBoth);
+    std::string_view digits = stripped.bytes();
+    if (digits.starts_with('+')) digits.remove_prefix(1);
+    double value = 0;
+    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error == std::errc() && stop == digits.data() + digits.size() && !digits.empty()) {
+      return Value(value);
+    }
+  }
+  return call.arguments[0] ? *call.arguments[0] : Value(0.0);
+}
+
+// ---- filters over lists
+// ---------------------------------------------------------------------------
+
+/// Calls the builtin that a template names as text, with call.rest[from..] as its arguments.
+Result<Value> apply(const Call& call, const Builtin& builtin, const Value& subject,
+                    std::size_t from) {
+  PW_RETURN_IF_ERROR(call.session.spend(2));
+  const std::size_t given = call.rest.size() - std::min(from, call.rest.size());
+  if (given < builtin.required || given > builtin.parameters.size()) {
+    return fail(fmt::format("'{}' cannot be applied with {} argument(s)", builtin.name, given));
+  }
+  Call inner{builtin.name, subject, {}, {}, {}, call.session};
+  inner.arguments.resize(builtin.parameters.size());
+  for (std::size_t i = 0; i < given; ++i) inner.arguments[i] = call.rest[from + i];
+  return builtin.function(inner);
+}
+
+Result<std::string_view> name_of(const Call& call, std::size_t index) {
+  if (call.rest.size() <= index || call.rest[index].text() == nullptr) {
+    return fail(fmt::format("'{}' needs a name", call.name));
+  }
+  return call.rest[index].text()->bytes();
+}
+
+/// select, reject, selectattr, rejectattr: the items of which a test holds, or does not.
+template <bool kByAttribute, bool kKeep>
+Result<Value> filter_select(const Call& call) {
+  const std::size_t place = kByAttribute ? 1 : 0;  // of the test's name
+  if (kByAttribute && call.rest.empty()) {
+    return fail(fmt::format("'{}' needs an attribute's name", call.name));
+  }
+  const Builtin* test = nullptr;
+  if (call.rest.size() > place) {
+    PW_ASSIGN_OR_RETURN(const std::string_view name, name_of(call, place));
+    test = find_test(name);
+    if (test == nullptr) return fail(fmt::format("there is no test '{}'", name));
+  }
+  PW_ASSIGN_OR_RETURN(const Value list, to_list(call.subject, call.session));
+  PW_RETURN_IF_ERROR(call.session.spend_list(list.list()->items.size()));
+  std::vector<Value> kept;
+  for (const Value& item : list.list()->items) {
+    Value tested = item;
+    if (kByAttribute) {
+      PW_ASSIGN_OR_RETURN(tested, by_attribute(item, call.rest[0], call.session));
+    }
+    bool holds = truthy(tested);
+    if (test != nullptr) {
+      PW_ASSIGN_OR_RETURN(const Value result, apply(call, *test, tested, place + 1));
+      holds = truthy(result);
+    }
+    if (holds == kKeep) kept.push_back(item);
+  }
+  return make_list(std::move(kept));
+}
+
+/// map(attribute=..., default=...) or map('filter', ...).
+Result<Value> filter_map(const Call& call) {
+  const Value* attribute = nullptr;
+  const Value* otherwise = nullptr;
+  for (const auto& [name, value] : call.named) {
+    if (name != "attribute" && name != "default") {
+      return fail(fmt::format("'map' has no argument '{}'", name));
+    }
+    (name == "attribute" ? attribute : otherwise) = &value;
+  }
+  const Builtin* filter = nullptr;
+  if (attribute == nullptr) {
+    PW_ASSIGN_OR_RETURN(const std::string_view name, name_of(call, 0));
+    filter = find_filter(name);
+    if (filter == nullptr) return fail(fmt::format("there is no filter '{}'", name));
+  }
+  PW_ASSIGN_OR_RETURN(const Value list, to_list(call.subject, call.session));
+  PW_RETURN_IF_ERROR(call.session.spend_list(list.list()->items.size()));
+  std::vector<Value> mapped;
+  for (const Value& item : list.list()->items) {
+    Value value;
+    if (filter != nullptr) {
+      PW_ASSIGN_OR_RETURN(value, apply(call, *filter, item, 1));
+    } else {
+      PW_ASSIGN_OR_RETURN(value, by_attribute(item, *attribute, call.session));
+      if (value.is_undefined() && otherwise != nullptr) value = *otherwise;
+    }
+    mapped.push_back(std::move(value));
+  }
+  return make_list(std::move(mapped));
+}
+
+/// What items are ordered and told apart by: text without its case unless that counts.
+Result<Value> sort_key(const Call& call, const Value& value, bool with_case) {
+  if (value.text() == nullptr || with_case) return value;
+  return change_case(call, *value.text(), Case::kLower);
+}
+
+/// The places of `keys` in ascending order; equal ones keep theirs.
+Result<std::vector<std::size_t>> sorted_places(const Call& call, const std::vector<Value>& keys,
+                                               bool reverse) {
+  uint64_t weight = 0;
+  for (const Value& key : keys) {
+    weight += 32 + (key.text() != nullptr ? key.text()->size() : 0);
+    const bool as_first =
+        key.is_number() ? keys[0].is_number() : key.text() != nullptr && keys[0].text() != nullptr;
+    if (!as_first) {
+      return fail(fmt::format("'{}' orders numbers or texts, not '{}' and '{}'", call.name,
+                              type_name(keys[0]), type_name(key)));
+    }
+  }
+  PW_RETURN_IF_ERROR(call.session.spend(weight));  // about log n comparisons an item
+  std::vector<std::size_t> places(keys.size());
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
+  std::stable_sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) {
+    const int compared = compare_order(keys[a], keys[b]);
+    return reverse ? compared > 0 : compared < 0;
+  });
+  return places;
+}
+
+bool flag(const Call& call, std::size_t index) {
+  return call.arguments[index] && truthy(*call.arguments[index]);
+}
+
+Result<Value> filter_sort(const Call& call) {  // reverse, case_sensitive, attribute
+  PW_ASSIGN_OR_RETURN(const Value list, to_list(call.subject, call.session));
+  std::vector<Value> keys;
+  for (const Value& item : list.list()->items) {
+    Value key = item;
+    if (call.arguments[2] && !call.arguments[2]->is_none()) {
+      PW_ASSIGN_OR_RETURN(key, by_attribute(item, *call.arguments[2], call.session));
+    }
+    PW_ASSIGN_OR_RETURN(key, sort_key(call, key, flag(call, 1)));
+    keys.push_back(std::move(key));
+  }
+  PW_ASSIGN_OR_RETURN(const auto places, sorted_places(call, keys, flag(call, 0)));
+  std::vector<Value> sorted;
+  for (const std::size_t place : places) sorted.push_back(list.list()->items[place]);
+  return make_list(std::move(sorted));
+}
+
+Result<Value> filter_dictsort(const Call& call) {  // case_sensitive, by, reverse
+  if (call.subject.is_undefined()) return undefined_error(call.subject);
+  const Dict* dict = call.subject.dict();
+  if (dict == nullptr) {
+    return fail(fmt::format("'dictsort' needs a dictionary, not '{}'", type_name(call.subject)));
+  }
+  PW_ASSIGN_OR_RETURN(const Rope* by, text_argument(call, 1));
+  const std::string_view part = by != nullptr ? by->bytes() : "key";
+  if (part != "key" && part != "value") return fail("'dictsort' sorts by 'key' or by 'value'");
+  std::vector<Value> keys;
+  for (const auto& [key, value] : dict->entries) {
+    PW_ASSIGN_OR_RETURN(Value sorted_by,
+                        sort_key(call, part == "key" ? key : value, flag(call, 0)));
+    keys.push_back(std::move(sorted_by));
+  }
+  PW_ASSIGN_OR_RETURN(const auto places, sorted_places(call, keys, flag(call, 2)));
+  PW_RETURN_IF_ERROR(call.session.spend_list(places.size()));
+  std::vector<Value> items;
+  for (const std::size_t place : places) {
+    const auto& [key, value] = dict->entries[place];
+    PW_ASSIGN_OR_RETURN(Value pair, make_list({key, value}, true));
+    items.push_back(std::move(pair));
+  }
+  return make_list(std::move(items));
+}
+
+Result<Value> filter_unique(const Call& call) {  // case_sensitive, attribute
+  PW_ASSIGN_OR_RETURN(const Value list, to_list(call.subject, call.session));
+  std::vector<Value> keys;
+  std::vector<Value> kept;
+  for (const Value& item : list.list()->items) {
+    Value key = item;
+    if (call.arguments[1] && !call.arguments[1]->is_none()) {
+      PW_ASSIGN_OR_RETURN(key, by_attribute(item, *call.arguments[1], call.session));
+    }
+    PW_ASSIGN_OR_RETURN(key, sort_key(call, key, flag(call, 0)));
+    bool seen = false;
+    for (const Value& other : keys) {
+      PW_ASSIGN_OR_RETURN(seen, compare_equal(key, other, call.session));
+      if (seen) break;
+    }
+    if (seen) continue;
+    keys.push_back(std::move(key));
+    kept.push_back(item);
+  }
+  return make_list(std::move(kept));
 }
 
 // ---- tests
@@ -502,6 +793,7 @@ Result<Value> test_true(const Call& call) {
 Result<Value> test_false(const Call& call) {
   return Value(call.subject.boolean() != nullptr && !*call.subject.boolean());
 }
+Result<Value> test_callable(const Call& call) { return Value(call.subject.callable() != nullptr); }
 Result<Value> test_sequence(const Call& call) {
   const Value& value = call.subject;
   return Value(value.is_undefined() || value.text() != nullptr || value.list() != nullptr ||
@@ -516,6 +808,13 @@ Result<Value> test_unequal(const Call& call) {
   PW_ASSIGN_OR_RETURN(const bool same,
                       compare_equal(call.subject, *call.arguments[0], call.session));
   return Value(!same);
+}
+
+template <Operator kOperator>
+Result<Value> test_comparison(const Call& call) {
+  PW_ASSIGN_OR_RETURN(const bool holds,
+                      apply_comparison(kOperator, call.subject, *call.arguments[0], call.session));
+  return Value(holds);
 }
 
 Result<int64_t> remainder_of(const Call& call, int64_t divisor) {
@@ -552,6 +851,41 @@ Result<Value> function_namespace(const Call& call) {
   Namespace* result = call.session.make_namespace();
   for (const auto& [name, value] : call.named) result->set(name, value);
   return Value(result);
+}
+
+/// strftime_now(format): a part of the date and time that the caller of the rendering gave.
+Result<Value> function_strftime(const Call& call) {
+  PW_ASSIGN_OR_RETURN(const Rope* format, text_argument(call, 0));
+  if (format == nullptr) return fail("'strftime_now' needs a format");
+  PW_RETURN_IF_ERROR(call.session.spend_text(16 * format->size()));
+  const auto seconds = static_cast<std::time_t>(*call.session.now);
+  std::tm parts{};
+  if (gmtime_r(&seconds, &parts) == nullptr) return fail("the time is out of range");
+  std::string out;
+  const std::string_view bytes = format->bytes();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] != '%') {
+      out.push_back(bytes[i]);
+      continue;
+    }
+    std::string directive = "%";
+    if (++i < bytes.size() && bytes[i] == '-') directive.push_back(bytes[i++]);
+    const char kind = i < bytes.size() ? bytes[i] : '\0';
+    if (kind == '\0' ||
+        std::string_view("aAbBdejHIklmMpSuwyYZFTDR%").find(kind) == std::string_view::npos) {
+      return fail(fmt::format("'strftime_now' does not offer '{}'", std::string(bytes)));
+    }
+    directive.push_back(kind);
+    char part[64];
+    out.append(part, std::strftime(part, sizeof(part), directive.c_str(), &parts));
+  }
+  return make_text(out);
+}
+
+Result<Value> function_dict(const Call& call) {
+  std::vector<std::pair<Value, Value>> entries;
+  for (const auto& [name, value] : call.named) entries.emplace_back(make_text(name), value);
+  return make_dict(std::move(entries));
 }
 
 Result<Value> function_range(const Call& call) {
@@ -615,11 +949,8 @@ Status Session::spend_list(std::size_t items) {
 
 Namespace* Session::make_namespace() { return &namespaces_.emplace_back(); }
 
-const Builtin& undefined_function() {
-  static const Builtin builtin = {
-      "undefined", [](const Call& call) -> Result<Value> { return undefined_error(call.subject); },
-      {},          0,
-      true,        true};
+const Builtin& strftime_function() {
+  static const Builtin builtin = {"strftime_now", function_strftime, {"format"}, 1};
   return builtin;
 }
 
@@ -630,20 +961,30 @@ const Builtin* find_filter(std::string_view name) {
       {"count", filter_length, {}, 0},
       {"d", filter_default, {"default_value", "boolean"}, 0},
       {"default", filter_default, {"default_value", "boolean"}, 0},
+      {"dictsort", filter_dictsort, {"case_sensitive", "by", "reverse"}, 0},
       {"first", filter_end_item<false>, {}, 0},
+      {"float", filter_float, {"default"}, 0},
       {"int", filter_int, {"default"}, 0},
       {"items", filter_items, {}, 0},
-      {"join", filter_join, {"d"}, 0},
+      {"join", filter_join, {"d", "attribute"}, 0},
       {"last", filter_end_item<true>, {}, 0},
       {"length", filter_length, {}, 0},
       {"list", filter_list, {}, 0},
       {"lower", filter_case<Case::kLower>, {}, 0},
+      {"map", filter_map, {}, 0, true, true},
+      {"reject", filter_select<false, false>, {}, 0, true},
+      {"rejectattr", filter_select<true, false>, {}, 0, true},
       {"replace", filter_replace, {"old", "new", "count"}, 2},
       {"reverse", filter_reverse, {}, 0},
       {"safe", filter_safe, {}, 0},
+      {"select", filter_select<false, true>, {}, 0, true},
+      {"selectattr", filter_select<true, true>, {}, 0, true},
+      {"sort", filter_sort, {"reverse", "case_sensitive", "attribute"}, 0},
       {"string", filter_string, {}, 0},
-      {"tojson", filter_tojson, {"indent"}, 0},
+      {"title", filter_case<Case::kTitleWords>, {}, 0},
+      {"tojson", filter_tojson, {"ensure_ascii", "indent", "separators", "sort_keys"}, 0},
       {"trim", filter_trim, {"chars"}, 0},
+      {"unique", filter_unique, {"case_sensitive", "attribute"}, 0},
       {"upper", filter_case<Case::kUpper>, {}, 0},
   };
   return find(table, name);
@@ -651,7 +992,14 @@ const Builtin* find_filter(std::string_view name) {
 
 const Builtin* find_test(std::string_view name) {
   static const std::vector<Builtin> table = {
+      {"!=", test_unequal, {"other"}, 1},
+      {"<", test_comparison<Operator::kLess>, {"other"}, 1},
+      {"<=", test_comparison<Operator::kLessEqual>, {"other"}, 1},
+      {"==", test_equal, {"other"}, 1},
+      {">", test_comparison<Operator::kGreater>, {"other"}, 1},
+      {">=", test_comparison<Operator::kGreaterEqual>, {"other"}, 1},
       {"boolean", test_boolean, {}, 0},
+      {"callable", test_callable, {}, 0},
       {"defined", test_defined, {}, 0},
       {"divisibleby", test_divisible, {"num"}, 1},
       {"eq", test_equal, {"other"}, 1},
@@ -659,8 +1007,15 @@ const Builtin* find_test(std::string_view name) {
       {"even", test_even, {}, 0},
       {"false", test_false, {}, 0},
       {"float", test_float, {}, 0},
+      {"ge", test_comparison<Operator::kGreaterEqual>, {"other"}, 1},
+      {"greaterthan", test_comparison<Operator::kGreater>, {"other"}, 1},
+      {"gt", test_comparison<Operator::kGreater>, {"other"}, 1},
+      {"in", test_comparison<Operator::kIn>, {"seq"}, 1},
       {"integer", test_integer, {}, 0},
       {"iterable", test_sequence, {}, 0},
+      {"le", test_comparison<Operator::kLessEqual>, {"other"}, 1},
+      {"lessthan", test_comparison<Operator::kLess>, {"other"}, 1},
+      {"lt", test_comparison<Operator::kLess>, {"other"}, 1},
       {"mapping", test_mapping, {}, 0},
       {"ne", test_unequal, {"other"}, 1},
       {"none", test_none, {}, 0},
@@ -677,6 +1032,7 @@ const Builtin* find_test(std::string_view name) {
 const Builtin* find_method(std::string_view name) {
   static const std::vector<Builtin> table = {
       {"capitalize", method_case<Case::kCapitalize>, {}, 0},
+      {"count", method_count, {"sub"}, 1},
       {"cycle", method_cycle, {}, 0, true},
       {"endswith", method_affix<true>, {"suffix"}, 1},
       {"find", method_find, {"sub"}, 1},
@@ -694,6 +1050,7 @@ const Builtin* find_method(std::string_view name) {
       {"split", method_split<false>, {"sep", "maxsplit"}, 0},
       {"startswith", method_affix<false>, {"prefix"}, 1},
       {"strip", method_strip<kBoth>, {"chars"}, 0},
+      {"title", method_case<Case::kTitle>, {}, 0},
       {"upper", method_case<Case::kUpper>, {}, 0},
       {"values", method_entries<Entry::kValue>, {}, 0},
   };
@@ -702,6 +1059,7 @@ const Builtin* find_method(std::string_view name) {
 
 const Builtin* find_function(std::string_view name) {
   static const std::vector<Builtin> table = {
+      {"dict", function_dict, {}, 0, false, true},
       {"namespace", function_namespace, {}, 0, false, true},
       {"raise_exception", function_raise, {"message"}, 1, false, false, true},
       {"range", function_range, {"start", "stop", "step"}, 1},

@@ -44,6 +44,8 @@ class Session {
   Status spend_search(std::size_t names) { return spend(1 + names / 16); }
   Namespace* make_namespace();
 
+  std::optional<int64_t> now;  // seconds since 1970 in local time, for strftime_now
+
  private:
   uint64_t spent_ = 0;
   std::deque<Namespace> namespaces_;
@@ -70,8 +72,8 @@ struct Builtin {
   bool raises = false;  // its error is the template's own sentence and stays as it is
 };
 
-/// Stands for a function that does not exist; its subject is the undefined value to complain about.
-const Builtin& undefined_function();
+/// strftime_now(format), which exists only in a rendering that was given the time.
+const Builtin& strftime_function();
 
 /// Null when `name` is not offered.
 const Builtin* find_filter(std::string_view name);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "text/jinja/builtins.h"
@@ -18,7 +20,10 @@ enum class Flow { kNext, kBreak, kContinue };
 
 class Evaluator {
  public:
-  explicit Evaluator(Variables variables) { scopes_.push_back(std::move(variables)); }
+  Evaluator(Variables variables, std::optional<int64_t> now) {
+    session_.now = now;
+    scopes_.push_back(std::move(variables));
+  }
 
   Result<Rope> run_template(const Body& body) {
     Rope out;
@@ -39,6 +44,24 @@ class Evaluator {
     if (result) return result;
     return at_line(line, result.error());
   }
+
+  /// One level of recursion. Without macros the parser's bounds are lower.
+  class Level {
+   public:
+    explicit Level(uint32_t& depth) : depth_(depth) { ++depth_; }
+    ~Level() { --depth_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+    Status check() const {
+      if (depth_ <= kDepthMax) return Status::ok();
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("rendering nests deeper than {}", kDepthMax)};
+    }
+
+   private:
+    static constexpr uint32_t kDepthMax = 600;
+    uint32_t& depth_;
+  };
 
   // ---- variables
   // ----------------------------------------------------------------------------------
@@ -94,7 +117,9 @@ class Evaluator {
   }
 
   Result<Flow> run(const Body& body, Rope& out) {
+    const Level level(depth_);
     for (const Statement& statement : body) {
+      PW_RETURN_IF_ERROR(at_line(statement.line, level.check()));
       PW_RETURN_IF_ERROR(at_line(statement.line, session_.spend(1)));
       PW_ASSIGN_OR_RETURN(
           const Flow flow,
@@ -192,6 +217,22 @@ class Evaluator {
     return flow;
   }
 
+  Result<Flow> execute(const Macro& node, uint32_t line, Rope&) {
+    PW_RETURN_IF_ERROR(at_line(line, session_.spend_search(scopes_.back().size())));
+    Callable callable;
+    callable.macro = &node;
+    callable.scopes = scopes_.size();
+    assign(node.name, callable);
+    return Flow::kNext;
+  }
+
+  Result<Flow> execute(const Block& node, uint32_t, Rope& out) {
+    scopes_.emplace_back();
+    PW_ASSIGN_OR_RETURN(const Flow flow, run(node.body, out));
+    scopes_.pop_back();
+    return flow;
+  }
+
   Result<Flow> execute(const Break&, uint32_t, Rope&) { return Flow::kBreak; }
   Result<Flow> execute(const Continue&, uint32_t, Rope&) { return Flow::kContinue; }
 
@@ -199,6 +240,8 @@ class Evaluator {
   // --------------------------------------------------------------------------------
 
   Result<Value> eval(const Expr& expr) {
+    const Level level(depth_);
+    PW_RETURN_IF_ERROR(at_line(expr.line, level.check()));
     PW_RETURN_IF_ERROR(at_line(expr.line, session_.spend(1)));
     return std::visit([&](const auto& node) { return eval_node(node, expr.line); }, expr.node);
   }
@@ -253,6 +296,81 @@ class Evaluator {
     auto result = node.builtin->function(call);
     if (node.builtin->raises) return result;
     return at_line(line, std::move(result));
+  }
+
+  Result<Value> eval_node(const NamedCall& node, uint32_t line) {
+    PW_ASSIGN_OR_RETURN(const Value callee, at_line(line, look_up(node.name)));
+    const auto refuse = [&](std::string message) {
+      return at_line(line, Error{ErrorCode::kInvalidArgument, std::move(message)});
+    };
+    if (callee.is_undefined()) return at_line(line, undefined_error(callee));
+    if (callee.callable() == nullptr) {
+      return refuse(fmt::format("'{}' is '{}' and cannot be called", node.name, type_name(callee)));
+    }
+    std::vector<Value> arguments;
+    for (const ExprPtr& argument : node.arguments) {
+      PW_ASSIGN_OR_RETURN(Value value, eval(*argument));
+      arguments.push_back(std::move(value));
+    }
+    const Macro* macro = callee.callable()->macro;
+    if (macro == nullptr) {
+      const Builtin& builtin = *callee.callable()->builtin;
+      if (arguments.size() != builtin.required || !node.named.empty()) {
+        return refuse(fmt::format("'{}' takes {} argument(s)", node.name, builtin.required));
+      }
+      const Value subject;
+      Call call{builtin.name, subject, {}, {}, {}, session_};
+      call.arguments.assign(arguments.begin(), arguments.end());
+      return at_line(line, builtin.function(call));
+    }
+    if (arguments.size() > macro->parameters.size()) {
+      return refuse(fmt::format("macro '{}' takes at most {} argument(s)", node.name,
+                                macro->parameters.size()));
+    }
+    Variables named;
+    for (const auto& [name, argument] : node.named) {
+      const auto& parameters = macro->parameters;
+      const auto place = std::find(parameters.begin(), parameters.end(), name);
+      if (place == parameters.end() ||
+          static_cast<std::size_t>(place - parameters.begin()) < arguments.size()) {
+        return refuse(fmt::format("macro '{}' takes no other argument '{}'", node.name, name));
+      }
+      PW_ASSIGN_OR_RETURN(Value value, eval(*argument));
+      named.emplace_back(name, std::move(value));
+    }
+    return call_macro(*macro, callee.callable()->scopes, arguments, named);
+  }
+
+  Result<Value> call_macro(const Macro& macro, std::size_t visible,
+                           const std::vector<Value>& arguments, const Variables& named) {
+    // The macro sees what stands around its definition, not what its caller sees.
+    visible = std::min(visible, scopes_.size());
+    const auto first_hidden = scopes_.begin() + static_cast<std::ptrdiff_t>(visible);
+    std::vector<Variables> hidden(std::make_move_iterator(first_hidden),
+                                  std::make_move_iterator(scopes_.end()));
+    scopes_.resize(visible);
+    scopes_.emplace_back();
+    for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
+      const std::string& parameter = macro.parameters[i];
+      Value value(Undefined{parameter});
+      const auto given = std::find_if(named.begin(), named.end(),
+                                      [&](const auto& entry) { return entry.first == parameter; });
+      if (i < arguments.size()) {
+        value = arguments[i];
+      } else if (given != named.end()) {
+        value = given->second;
+      } else if (macro.defaults[i]) {
+        PW_ASSIGN_OR_RETURN(value, eval(*macro.defaults[i]));
+      }
+      assign(parameter, std::move(value));
+    }
+    Rope out;
+    PW_ASSIGN_OR_RETURN(const Flow flow, run(macro.body, out));
+    (void)flow;  // the parser lets no break out of a macro
+    scopes_.resize(visible);
+    scopes_.insert(scopes_.end(), std::make_move_iterator(hidden.begin()),
+                   std::make_move_iterator(hidden.end()));
+    return Value(std::move(out));
   }
 
   Result<Value> eval_node(const Unary& node, uint32_t line) {
@@ -323,12 +441,13 @@ class Evaluator {
 
   Session session_;
   std::vector<Variables> scopes_;
+  uint32_t depth_ = 0;
 };
 
 }  // namespace
 
-Result<Rope> render(const Body& body, Variables variables) {
-  return Evaluator(std::move(variables)).run_template(body);
+Result<Rope> render(const Body& body, Variables variables, std::optional<int64_t> now) {
+  return Evaluator(std::move(variables), now).run_template(body);
 }
 
 }  // namespace pagewise::text::jinja

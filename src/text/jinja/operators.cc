@@ -168,19 +168,10 @@ Result<bool> contains(const Value& container, const Value& item, Session& sessio
 
 /// -1, 0 or 1. Only numbers and texts have an order here.
 Result<int> order(Operator op, const Value& left, const Value& right, Session& session) {
-  if (left.is_integral() && right.is_integral()) {
-    return left.integral() < right.integral() ? -1 : left.integral() > right.integral() ? 1 : 0;
-  }
-  if (left.is_number() && right.is_number()) {
-    return left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
-  }
-  if (left.text() != nullptr && right.text() != nullptr) {
-    PW_RETURN_IF_ERROR(session.spend_text(std::min(left.text()->size(), right.text()->size())));
-    // The bytes of UTF-8 are in the order of the code points.
-    const int compared = left.text()->bytes().compare(right.text()->bytes());
-    return compared < 0 ? -1 : compared > 0 ? 1 : 0;
-  }
-  return wrong_types(op, left, right);
+  if (left.is_number() && right.is_number()) return compare_order(left, right);
+  if (left.text() == nullptr || right.text() == nullptr) return wrong_types(op, left, right);
+  PW_RETURN_IF_ERROR(session.spend_text(std::min(left.text()->size(), right.text()->size())));
+  return compare_order(left, right);
 }
 
 /// Index `at` of something with `count` items, counted from the end when negative.
@@ -222,6 +213,18 @@ std::vector<std::size_t> slice_indices(std::optional<int64_t> start, std::option
 }
 
 }  // namespace
+
+int compare_order(const Value& left, const Value& right) {
+  if (left.is_integral() && right.is_integral()) {
+    return left.integral() < right.integral() ? -1 : left.integral() > right.integral() ? 1 : 0;
+  }
+  if (left.is_number() && right.is_number()) {
+    return left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
+  }
+  // The bytes of UTF-8 are in the order of the code points.
+  const int compared = left.text()->bytes().compare(right.text()->bytes());
+  return compared < 0 ? -1 : compared > 0 ? 1 : 0;
+}
 
 Error undefined_error(const Value& value) {
   const std::string& name = value.undefined()->name;

@@ -27,12 +27,15 @@ class Parser {
  public:
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-  Result<Body> parse_template() {
-    PW_ASSIGN_OR_RETURN(Body body, parse_body({}));
+  Result<Parsed> parse_template() {
+    Parsed parsed;
+    PW_ASSIGN_OR_RETURN(parsed.body, parse_body({}));
     for (const auto& [name, line] : unknown_functions_) {
-      if (!tested_names_.contains(name)) return unsupported("function", name, line);
+      if (tested_names_.contains(name) || macros_.contains(name)) continue;
+      if (name != "strftime_now") return unsupported("function", name, line);
+      parsed.needs_time = true;
     }
-    return body;
+    return parsed;
   }
 
  private:
@@ -172,6 +175,8 @@ class Parser {
     if (keyword.text == "if") return parse_if(keyword.line);
     if (keyword.text == "for") return parse_for(keyword.line);
     if (keyword.text == "set") return parse_set(keyword.line);
+    if (keyword.text == "macro") return parse_macro(keyword.line);
+    if (keyword.text == "generation") return parse_generation(keyword.line);
     if (keyword.text == "break" || keyword.text == "continue") {
       if (loops_ == 0) {
         return Error{ErrorCode::kMalformed,
@@ -262,6 +267,44 @@ class Parser {
     take();  // endset
     PW_RETURN_IF_ERROR(end_tag());
     return Statement{line, std::move(capture)};
+  }
+
+  Result<Statement> parse_macro(uint32_t line) {
+    Macro macro;
+    PW_ASSIGN_OR_RETURN(macro.name, expect_identifier());
+    PW_RETURN_IF_ERROR(expect_operator("("));
+    while (!accept_operator(")")) {
+      PW_ASSIGN_OR_RETURN(std::string parameter, expect_identifier());
+      macro.parameters.push_back(std::move(parameter));
+      ExprPtr otherwise;
+      if (accept_operator("=")) {
+        PW_ASSIGN_OR_RETURN(otherwise, parse_expression());
+      } else if (!macro.defaults.empty() && macro.defaults.back()) {
+        return malformed("expected a default value");
+      }
+      macro.defaults.push_back(std::move(otherwise));
+      if (!at_operator(")")) PW_RETURN_IF_ERROR(expect_operator(","));
+    }
+    PW_RETURN_IF_ERROR(end_tag());
+    const uint32_t loops = std::exchange(loops_, 0);
+    PW_ASSIGN_OR_RETURN(macro.body, parse_body({"endmacro"}));
+    loops_ = loops;
+    take();  // endmacro
+    PW_RETURN_IF_ERROR(end_tag());
+    macros_.insert(macro.name);
+    return Statement{line, std::move(macro)};
+  }
+
+  /// Marks what an assistant wrote, for training; here only a scope.
+  Result<Statement> parse_generation(uint32_t line) {
+    PW_RETURN_IF_ERROR(end_tag());
+    const uint32_t loops = std::exchange(loops_, 0);
+    Block block;
+    PW_ASSIGN_OR_RETURN(block.body, parse_body({"endgeneration"}));
+    loops_ = loops;
+    take();  // endgeneration
+    PW_RETURN_IF_ERROR(end_tag());
+    return Statement{line, std::move(block)};
   }
 
   // ---- expressions, loosest binding first
@@ -520,15 +563,50 @@ class Parser {
                    fmt::format("line {}: unexpected '{}'", token.line, name)};
     }
     if (!at_operator("(")) return make(token.line, Name{name}, {0});
-    const Builtin* function = find_function(name);
+    const Builtin* function = macros_.contains(name) ? nullptr : find_function(name);
     if (function == nullptr) {
       // `{% if f is defined %}{{ f() }}` is how templates ask for functions that may be missing.
-      // One that is never asked for is refused at the end.
+      // One that is no macro and never asked for is refused at the end.
       unknown_functions_.emplace_back(name, token.line);
-      PW_ASSIGN_OR_RETURN(ExprPtr undefined, make_literal(token.line, Undefined{name}));
-      return parse_invocation("function", &undefined_function(), std::move(undefined), token.line);
+      return parse_named_call(name, token.line);
     }
     return parse_invocation("function", function, nullptr, token.line);
+  }
+
+  Result<ExprPtr> parse_named_call(const std::string& name, uint32_t line) {
+    NamedCall call;
+    call.name = name;
+    uint32_t depth = 0;
+    take();  // (
+    while (!accept_operator(")")) {
+      if (at_operator("*") || at_operator("**")) {
+        return unsupported("argument", peek().text, peek().line);
+      }
+      std::string keyword = accept_keyword();
+      if (keyword.empty() && !call.named.empty()) {
+        return malformed("expected a named argument");
+      }
+      PW_ASSIGN_OR_RETURN(ExprPtr value, parse_expression());
+      depth = std::max(depth, depth_of(value));
+      if (keyword.empty()) {
+        call.arguments.push_back(std::move(value));
+      } else {
+        call.named.emplace_back(std::move(keyword), std::move(value));
+      }
+      if (!at_operator(")")) PW_RETURN_IF_ERROR(expect_operator(","));
+    }
+    return make(line, std::move(call), {depth});
+  }
+
+  /// The `name=` in front of a named argument, taken; empty when there is none.
+  std::string accept_keyword() {
+    const Token& next = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
+    if (peek().kind != TokenKind::kName || next.kind != TokenKind::kOperator || next.text != "=") {
+      return {};
+    }
+    std::string name = take().text;
+    take();
+    return name;
   }
 
   Result<ExprPtr> parse_list() {
@@ -619,7 +697,27 @@ class Parser {
     const Token name = take();
     const Builtin* filter = find_filter(name.text);
     if (filter == nullptr) return unsupported("filter", name.text, name.line);
-    return parse_invocation("filter", filter, std::move(subject), name.line);
+    PW_ASSIGN_OR_RETURN(ExprPtr filtered,
+                        parse_invocation("filter", filter, std::move(subject), name.line));
+    PW_RETURN_IF_ERROR(check_applied(std::get<Invocation>(filtered->node), name));
+    return filtered;
+  }
+
+  /// The filter or test that map, select and kin name as text must be offered too.
+  static Status check_applied(const Invocation& call, const Token& filter) {
+    const bool by_attribute = filter.text == "selectattr" || filter.text == "rejectattr";
+    const bool by_filter = filter.text == "map";
+    if (!by_attribute && !by_filter && filter.text != "select" && filter.text != "reject") {
+      return Status::ok();
+    }
+    const std::size_t place = by_attribute ? 1 : 0;
+    if (call.rest.size() <= place) return Status::ok();
+    const auto* literal = std::get_if<Literal>(&call.rest[place]->node);
+    const Rope* applied = literal != nullptr ? literal->value.text() : nullptr;
+    if (applied == nullptr) return Status::ok();
+    const std::string_view name = applied->bytes();
+    if (by_filter ? find_filter(name) != nullptr : find_test(name) != nullptr) return Status::ok();
+    return unsupported(by_filter ? "filter" : "test", name, filter.line);
   }
 
   Result<ExprPtr> parse_test(ExprPtr subject) {
@@ -669,13 +767,7 @@ class Parser {
         if (at_operator("*") || at_operator("**")) {
           return unsupported("argument", peek().text, peek().line);
         }
-        const Token& next = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
-        std::string name;
-        if (peek().kind == TokenKind::kName && next.kind == TokenKind::kOperator &&
-            next.text == "=") {
-          name = take().text;
-          take();
-        }
+        std::string name = accept_keyword();
         PW_ASSIGN_OR_RETURN(ExprPtr value, parse_expression());
         depth = std::max(depth, depth_of(value));
         PW_RETURN_IF_ERROR(bind(kind, line, std::move(name), std::move(value), position, call));
@@ -728,12 +820,13 @@ class Parser {
   uint32_t nesting_ = 0;
   uint32_t loops_ = 0;
   std::vector<std::pair<std::string, uint32_t>> unknown_functions_;  // called, and the line
-  std::set<std::string> tested_names_;                               // `x is defined`
+  std::set<std::string> macros_;
+  std::set<std::string> tested_names_;  // `x is defined`
 };
 
 }  // namespace
 
-Result<Body> parse(std::string_view source) {
+Result<Parsed> parse(std::string_view source) {
   if (source.size() > kSourceBytesMax) {
     return Error{ErrorCode::kMalformed, fmt::format("the template has {} bytes, more than {}",
                                                     source.size(), kSourceBytesMax)};

@@ -9,8 +9,14 @@
 
 namespace pagewise::text::jinja {
 
+struct Parsed {
+  Body body;
+  /// Calls strftime_now without asking first whether it is defined.
+  bool needs_time = false;
+};
+
 /// Errors: kMalformed ("line N: ...") for wrong syntax; kUnsupported ("filter 'x' at line N is not
 /// supported") for what the language has and this interpreter does not offer.
-Result<Body> parse(std::string_view source);
+Result<Parsed> parse(std::string_view source);
 
 }  // namespace pagewise::text::jinja

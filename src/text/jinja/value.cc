@@ -56,41 +56,65 @@ Rope text_literal(const Rope& text) {
   });
 }
 
-Rope json_string(const Rope& text) {
-  return quoted(text, '"', [](char c) -> std::string {
-    switch (c) {
-      case '"':
-        return "\\\"";
-      case '\\':
-        return "\\\\";
-      case '\n':
-        return "\\n";
-      case '\r':
-        return "\\r";
-      case '\t':
-        return "\\t";
-      case '\b':
-        return "\\b";
-      case '\f':
-        return "\\f";
-      default:
-        break;
+std::string json_escape(char c) {
+  switch (c) {
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    case '\b':
+      return "\\b";
+    case '\f':
+      return "\\f";
+    default:
+      break;
+  }
+  if (static_cast<unsigned char>(c) < 0x20) return fmt::format("\\u{:04x}", c);
+  return {};
+}
+
+/// Other than ASCII as \uXXXX.
+Rope to_ascii(const Rope& text) {
+  Rope out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.bytes().substr(at);
+    const Utf8Unit unit = utf8_unit(rest);
+    if (static_cast<unsigned char>(rest[0]) < 0x80) {
+      out.append(text, at, at + 1);
+    } else {
+      const uint32_t c =
+          unit.kind == Utf8Kind::kCharacter ? utf8_decode(rest.substr(0, unit.length)) : 0xFFFD;
+      const std::string escaped =
+          c < 0x10000 ? fmt::format("\\u{:04x}", c)
+                      : fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((c - 0x10000) >> 10),
+                                    0xDC00 + ((c - 0x10000) & 0x3FF));
+      out.append(escaped, text.origin_at(at));
     }
-    if (static_cast<unsigned char>(c) < 0x20) return fmt::format("\\u{:04x}", c);
-    return {};
-  });
+    at += unit.length;
+  }
+  return out;
+}
+
+Rope json_string(const Rope& text, const JsonStyle& style) {
+  const Rope escaped = quoted(text, '"', json_escape);
+  return style.ascii ? to_ascii(escaped) : escaped;
 }
 
 /// Appends `value` in JSON; `level` is how many containers enclose it.
-Status append_json(const Value& value, int indent, int level, Rope& out) {
+Status append_json(const Value& value, const JsonStyle& style, int level, Rope& out) {
   const auto line = [&](int depth) {
-    if (indent < 0) return;
+    if (style.indent < 0) return;
     append_template(out, "\n");
-    append_template(out, std::string(static_cast<std::size_t>(indent * depth), ' '));
+    append_template(out, std::string(static_cast<std::size_t>(style.indent * depth), ' '));
   };
-  const std::string_view comma = indent >= 0 ? "," : ", ";
   if (value.text() != nullptr) {
-    out.append(json_string(*value.text()));
+    out.append(json_string(*value.text(), style));
   } else if (value.is_none()) {
     append_template(out, "null");
   } else if (value.boolean() != nullptr) {
@@ -102,24 +126,29 @@ Status append_json(const Value& value, int indent, int level, Rope& out) {
   } else if (const List* list = value.list()) {
     append_template(out, "[");
     for (std::size_t i = 0; i < list->items.size(); ++i) {
-      if (i > 0) append_template(out, comma);
+      if (i > 0) append_template(out, style.comma);
       line(level + 1);
-      PW_RETURN_IF_ERROR(append_json(list->items[i], indent, level + 1, out));
+      PW_RETURN_IF_ERROR(append_json(list->items[i], style, level + 1, out));
     }
     if (!list->items.empty()) line(level);
     append_template(out, "]");
   } else if (const Dict* dict = value.dict()) {
     append_template(out, "{");
-    bool first = true;
-    for (const auto& [key, item] : dict->entries) {
-      if (!first) append_template(out, comma);
-      first = false;
-      line(level + 1);
-      out.append(json_string(*key.text()));
-      append_template(out, ": ");
-      PW_RETURN_IF_ERROR(append_json(item, indent, level + 1, out));
+    std::vector<const std::pair<Value, Value>*> entries;
+    for (const auto& entry : dict->entries) entries.push_back(&entry);
+    if (style.sort_keys) {
+      std::sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
+        return a->first.text()->bytes() < b->first.text()->bytes();
+      });
     }
-    if (!dict->entries.empty()) line(level);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (i > 0) append_template(out, style.comma);
+      line(level + 1);
+      out.append(json_string(*entries[i]->first.text(), style));
+      append_template(out, style.colon);
+      PW_RETURN_IF_ERROR(append_json(entries[i]->second, style, level + 1, out));
+    }
+    if (!entries.empty()) line(level);
     append_template(out, "}");
   } else {
     return {ErrorCode::kInvalidArgument, fmt::format("'{}' has no JSON form", type_name(value))};
@@ -243,6 +272,10 @@ bool equal(const Value& a, const Value& b) {
     });
   }
   if (a.name_space() != nullptr) return a.name_space() == b.name_space();
+  if (a.callable() != nullptr && b.callable() != nullptr) {
+    return a.callable()->macro == b.callable()->macro &&
+           a.callable()->builtin == b.callable()->builtin;
+  }
   return a.loop() != nullptr && a.loop() == b.loop();
 }
 
@@ -255,6 +288,7 @@ std::string_view type_name(const Value& value) {
   if (value.text() != nullptr) return "str";
   if (value.list() != nullptr) return value.list()->is_tuple ? "tuple" : "list";
   if (value.dict() != nullptr) return "dict";
+  if (value.callable() != nullptr) return "function";
   return value.loop() != nullptr ? "loop" : "namespace";
 }
 
@@ -321,9 +355,9 @@ Result<Rope> to_literal(const Value& value) {
   return out;
 }
 
-Result<Rope> to_json(const Value& value, int indent) {
+Result<Rope> to_json(const Value& value, const JsonStyle& style) {
   Rope out;
-  PW_RETURN_IF_ERROR(append_json(value, indent, 0, out));
+  PW_RETURN_IF_ERROR(append_json(value, style, 0, out));
   return out;
 }
 

@@ -21,12 +21,20 @@ struct List;
 struct Dict;
 struct Loop;
 struct Namespace;
+struct Builtin;
+struct Macro;
 
 /// A missing variable, key or index: prints as nothing, is false, has no attributes.
 struct Undefined {
   std::string name;  // for the error message of its first real use
 };
 struct None {};
+/// What a name can be called as: a macro of the template, or a function that a rendering was given.
+struct Callable {
+  const Macro* macro = nullptr;
+  const Builtin* builtin = nullptr;
+  std::size_t scopes = 1;  // a macro sees the scopes around its definition
+};
 
 using RopePtr = std::shared_ptr<const Rope>;
 using ListPtr = std::shared_ptr<const List>;
@@ -47,6 +55,7 @@ class Value {
   Value(DictPtr value) : data_(std::move(value)) {}
   Value(LoopPtr value) : data_(std::move(value)) {}
   Value(Namespace* value) : data_(value) {}
+  Value(Callable value) : data_(value) {}
   // NOLINTEND
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
@@ -65,6 +74,7 @@ class Value {
     const auto* pointer = std::get_if<Namespace*>(&data_);
     return pointer != nullptr ? *pointer : nullptr;
   }
+  const Callable* callable() const { return std::get_if<Callable>(&data_); }
   /// Requires: list() is not null.
   ListPtr shared_list() const { return *std::get_if<ListPtr>(&data_); }
 
@@ -84,7 +94,7 @@ class Value {
   }
 
   std::variant<Undefined, None, bool, int64_t, double, RopePtr, ListPtr, DictPtr, LoopPtr,
-               Namespace*>
+               Namespace*, Callable>
       data_;
 };
 
@@ -146,8 +156,15 @@ std::string_view type_name(const Value& value);
 Result<Rope> to_text(const Value& value);
 /// What a value looks like inside a printed list.
 Result<Rope> to_literal(const Value& value);
-/// JSON as in Python's json.dumps(ensure_ascii=False); indent < 0: one line.
-Result<Rope> to_json(const Value& value, int indent);
+struct JsonStyle {
+  int indent = -1;  // < 0: one line
+  bool ascii = false;
+  bool sort_keys = false;
+  std::string comma = ", ";
+  std::string colon = ": ";
+};
+/// JSON as in Python's json.dumps().
+Result<Rope> to_json(const Value& value, const JsonStyle& style);
 /// The shortest digits that read back as the same number, always with a point or an exponent.
 std::string format_float(double value);
 
