@@ -52,6 +52,15 @@ void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   for (std::size_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + exp(-gate[i])) * up[i];
 }
 
+void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  constexpr float kLinear = -2.0f * 0.79788456f;
+  constexpr float kCubic = -2.0f * 0.79788456f * 0.044715f;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gate[i];
+    out[i] = g / (1.0f + exp(g * std::fma(g * g, kCubic, kLinear))) * up[i];
+  }
+}
+
 void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
           const RopeTable& table, std::size_t position) {
   const std::size_t pairs = table.pairs();

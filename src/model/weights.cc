@@ -150,6 +150,15 @@ Result<ModelWeights> load(const gguf::File& file, const ModelSpec& spec,
     if (spec.layers[i].output_bias) {
       PW_ASSIGN_OR_RETURN(layer.output_bias, loader.vector(in_layer("attn_output.bias")));
     }
+    if (spec.layers[i].qk_norm) {
+      PW_ASSIGN_OR_RETURN(layer.query_norm, loader.vector(in_layer("attn_q_norm.weight")));
+      PW_ASSIGN_OR_RETURN(layer.key_norm, loader.vector(in_layer("attn_k_norm.weight")));
+    }
+    if (spec.layers[i].post_norms) {
+      PW_ASSIGN_OR_RETURN(layer.post_attention_norm,
+                          loader.vector(in_layer("post_attention_norm.weight")));
+      PW_ASSIGN_OR_RETURN(layer.post_ffn_norm, loader.vector(in_layer("post_ffw_norm.weight")));
+    }
     out.layers.push_back(std::move(layer));
   }
   out.bytes = loader.bytes();

@@ -34,9 +34,11 @@ struct LayerWeights {
   kernels::AlignedArray<float> query_bias, key_bias, value_bias;  // empty without
   Matrix output;                                                  // [embedding][heads * value_dim]
   kernels::AlignedArray<float> output_bias;                       // empty without
-  kernels::AlignedArray<float> ffn_norm;                          // [embedding]
-  Matrix gate, up;                                                // [ffn][embedding]
-  Matrix down;                                                    // [embedding][ffn]
+  kernels::AlignedArray<float> query_norm, key_norm;              // [key_dim], empty without
+  kernels::AlignedArray<float> post_attention_norm, post_ffn_norm;  // [embedding], empty without
+  kernels::AlignedArray<float> ffn_norm;                            // [embedding]
+  Matrix gate, up;                                                  // [ffn][embedding]
+  Matrix down;                                                      // [embedding][ffn]
 };
 
 /// Thread: immutable after load.
