@@ -71,11 +71,14 @@ class ModelFile {
   std::vector<TensorEntry> tensors_;
 };
 
-/// float to IEEE half, for values that a half holds as a normal number; rounds towards zero.
+/// float to IEEE half, for values in its range; rounds towards zero.
 inline uint16_t half_bits(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t exponent = (bits >> 23) & 0xff;
-  if (exponent < 113) return static_cast<uint16_t>((bits >> 16) & 0x8000);
+  if (exponent < 113) {  // subnormal: a multiple of 2^-24
+    return static_cast<uint16_t>(((bits >> 16) & 0x8000) |
+                                 static_cast<uint32_t>(std::fabs(value) * 0x1p24F));
+  }
   PW_CHECK(exponent < 143);
   return static_cast<uint16_t>(((bits >> 16) & 0x8000) | ((exponent - 112) << 10) |
                                ((bits >> 13) & 0x3ff));
