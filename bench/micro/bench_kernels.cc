@@ -297,7 +297,10 @@ int run(int argc, char** argv) {
     const Limits limits = measure_limits(pool, seconds);
     if (wanted("linear")) {
       bench_linear(pool, limits, TensorType::kQ4_1, 30, seconds);
+      bench_linear(pool, limits, TensorType::kQ5_0, 30, seconds);
       bench_linear(pool, limits, TensorType::kQ8_0, 30, seconds);
+      bench_linear(pool, limits, TensorType::kQ4_K, 30, seconds);
+      bench_linear(pool, limits, TensorType::kQ6_K, 30, seconds);
       bench_linear(pool, limits, TensorType::kF16, 4, seconds);
     }
     if (wanted("decode") || wanted("attention")) {
