@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,9 @@ struct Shape {
 // The matrices of one layer: q, k and v, output, gate, up and down.
 constexpr Shape kLayer[] = {{576, 576},  {192, 576},  {192, 576}, {576, 576},
                             {1536, 576}, {1536, 576}, {576, 1536}};
+// The same for types whose blocks of 256 do not divide 576.
+constexpr Shape kLayerOf256[] = {{512, 512},  {256, 512},  {256, 512}, {512, 512},
+                                 {1536, 512}, {1536, 512}, {512, 1536}};
 
 LinearWeights random_weights(Prng& prng, TensorType type, Shape shape,
                              std::vector<std::byte>& data) {
@@ -128,8 +132,9 @@ LinearWeights random_weights(Prng& prng, TensorType type, Shape shape,
   const uint16_t scale = kernels::float_to_half(0.01f);
   for (std::size_t at = 0; at + 4 <= data.size(); at += block) {
     if (block > 4) {
-      std::memcpy(data.data() + at, &scale, 2);
-      std::memcpy(data.data() + at + 2, &scale, type == TensorType::kQ4_1 ? 2 : 0);
+      const bool minimum = type == TensorType::kQ4_1 || type == TensorType::kQ4_K;
+      std::memcpy(data.data() + at + (type == TensorType::kQ6_K ? block - 2 : 0), &scale, 2);
+      std::memcpy(data.data() + at + 2, &scale, minimum ? 2 : 0);
     }
   }
   return LinearWeights::pack(type, shape.outputs, shape.columns, data).value();
@@ -138,12 +143,15 @@ LinearWeights random_weights(Prng& prng, TensorType type, Shape shape,
 void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, std::size_t layers,
                   double seconds) {
   Prng prng(1);
+  const std::span<const Shape> shapes =
+      tensor_type_info(type)->block_elements == 256 ? std::span<const Shape>(kLayerOf256) : kLayer;
+  const std::size_t width = shapes[0].columns;
   std::vector<LinearWeights> weights;
   std::vector<std::vector<std::byte>> raw;
   double bytes = 0;
   double values = 0;
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    for (const Shape shape : kLayer) {
+    for (const Shape shape : shapes) {
       raw.emplace_back();
       weights.push_back(random_weights(prng, type, shape, raw.back()));
       bytes += static_cast<double>(weights.back().bytes());
@@ -151,7 +159,7 @@ void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, std::
     }
   }
   constexpr std::size_t kRowsMax = 512;
-  Activations narrow(kRowsMax, 576);
+  Activations narrow(kRowsMax, width);
   Activations wide(kRowsMax, 1536);
   AlignedArray<float> out(kRowsMax * 1536);
   for (Activations* x : {&narrow, &wide}) {
@@ -167,7 +175,7 @@ void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, std::
     const Times times = measure(seconds, [&] {
       pool.run([&](const ThreadPool::Context& context) {
         for (const LinearWeights& w : weights) {
-          const Activations& x = w.columns() == 576 ? narrow : wide;
+          const Activations& x = w.columns() == width ? narrow : wide;
           kernels::linear(w, x, {0, rows}, context.share(w.panels()), out.data(), w.outputs());
         }
         context.barrier();
@@ -297,7 +305,10 @@ int run(int argc, char** argv) {
     const Limits limits = measure_limits(pool, seconds);
     if (wanted("linear")) {
       bench_linear(pool, limits, TensorType::kQ4_1, 30, seconds);
+      bench_linear(pool, limits, TensorType::kQ5_0, 30, seconds);
       bench_linear(pool, limits, TensorType::kQ8_0, 30, seconds);
+      bench_linear(pool, limits, TensorType::kQ4_K, 30, seconds);
+      bench_linear(pool, limits, TensorType::kQ6_K, 30, seconds);
       bench_linear(pool, limits, TensorType::kF16, 4, seconds);
     }
     if (wanted("decode") || wanted("attention")) {

@@ -46,6 +46,19 @@ void silu_mul_row(const float* gate, const float* up, std::size_t n, float* out)
   }
 }
 
+void gelu_mul_row(const float* gate, const float* up, std::size_t n, float* out) {
+  const DF df;
+  const F32 one = hn::Set(df, 1.0f);
+  const F32 linear = hn::Set(df, -2.0f * 0.79788456f);  // -2 sqrt(2 / pi)
+  const F32 cubic = hn::Set(df, -2.0f * 0.79788456f * 0.044715f);
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    const F32 g = load_first(gate + i, n - i);
+    const F32 exponent = hn::Mul(g, hn::MulAdd(hn::Mul(g, g), cubic, linear));
+    const F32 gelu = hn::Div(g, hn::Add(one, exp_lanes(exponent)));
+    store_first(hn::Mul(gelu, load_first(up + i, n - i)), out + i, n - i);
+  }
+}
+
 void add_row(float* x, const float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; i += kLanes) {
     store_first(hn::Add(load_first(x + i, n - i), load_first(y + i, n - i)), x + i, n - i);
@@ -168,6 +181,7 @@ namespace pagewise::kernels {
 
 HWY_EXPORT(rms_norm_row);
 HWY_EXPORT(silu_mul_row);
+HWY_EXPORT(gelu_mul_row);
 HWY_EXPORT(add_row);
 HWY_EXPORT(scale_row);
 HWY_EXPORT(exp_row);
@@ -191,6 +205,10 @@ void rms_norm_quantize(const float* x, const float* weight, float eps, Activatio
 
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(silu_mul_row)(gate, up, n, out);
+}
+
+void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(gelu_mul_row)(gate, up, n, out);
 }
 
 void silu_mul_quantize(const float* gate, const float* up, Activations& out, std::size_t r) {

@@ -27,6 +27,11 @@ void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
 /// silu_mul into row `r` of `out` (n = out.columns()), then quantised.
 void silu_mul_quantize(const float* gate, const float* up, Activations& out, std::size_t r);
 
+/// out[i] = gelu(gate[i]) * up[i], gelu by its tanh form: gelu(g) = g / 2 (1 + tanh(sqrt(2 / pi) (g
+/// + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2 / pi) (g + 0.044715 g^3))). `out` may be either
+/// input. Source: Hendrycks and Gimpel 2016 (arXiv 1606.08415).
+void gelu_mul(const float* gate, const float* up, std::size_t n, float* out);
+
 /// x[i] += y[i].
 void add(float* x, const float* y, std::size_t n);
 

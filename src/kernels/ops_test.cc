@@ -52,6 +52,29 @@ TEST(Ops, SiluMulEqualsTheReference) {
   }
 }
 
+TEST(Ops, GeluMulEqualsTheReferenceAndIsNearTheTanhForm) {
+  Prng prng(20);
+  for (const std::size_t n : kSizes) {
+    std::vector<float> gate = random_floats(prng, n, 12);
+    gate[0] = -1e20f;  // far out: 0, not a NaN
+    const std::vector<float> up = random_floats(prng, n, 5);
+    std::vector<float> expected(n);
+    ref::gelu_mul(gate.data(), up.data(), n, expected.data());
+    EXPECT_NEAR(expected[0], 0.0f, 1e-6f);
+    for (std::size_t i = 1; i < n; ++i) {
+      const double g = static_cast<double>(gate[i]);
+      const double inner = std::sqrt(2.0 / std::acos(-1.0)) * (g + 0.044715 * g * g * g);
+      const double exact = 0.5 * g * (1.0 + std::tanh(inner)) * static_cast<double>(up[i]);
+      ASSERT_NEAR(expected[i], exact, 1e-5 * std::abs(exact) + 1e-6) << gate[i];
+    }
+    on_each_isa([&](bool fma) {
+      std::vector<float> out(n);
+      gelu_mul(gate.data(), up.data(), n, out.data());
+      expect_same(out, expected, fma);
+    });
+  }
+}
+
 TEST(Ops, Rule6_ExpIsTheSameWhereverAValueStandsInARow) {
   Prng prng(3);
   const std::vector<float> x = random_floats(prng, 100, 40);

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/half.h"
+#include "kernels/k_quants.h"
+#include "kernels/linear/linear.h"
 #include "kernels/to_float.h"
 
 namespace pagewise::kernels::ref {
@@ -52,6 +54,15 @@ void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   for (std::size_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + exp(-gate[i])) * up[i];
 }
 
+void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  constexpr float kLinear = -2.0f * 0.79788456f;
+  constexpr float kCubic = -2.0f * 0.79788456f * 0.044715f;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gate[i];
+    out[i] = g / (1.0f + exp(g * std::fma(g * g, kCubic, kLinear))) * up[i];
+  }
+}
+
 void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
           const RopeTable& table, std::size_t position) {
   const std::size_t pairs = table.pairs();
@@ -84,36 +95,88 @@ QuantizedBlock quantize_block(const float* x) {
   return block;
 }
 
+namespace {
+
+/// One block of 32 weights of the integer family: w = d * (integer scale of its half) * code + m.
+struct WeightBlock {
+  int codes[kQuantBlock];  // offset taken off
+  int scales[2] = {1, 1};
+  float d = 0.0f;
+  float m = 0.0f;
+  bool has_minimum = false;
+};
+
+WeightBlock read_block(TensorType type, const uint8_t* row, std::size_t b) {
+  WeightBlock out;
+  const auto half_at = [](const uint8_t* p) {
+    uint16_t half;
+    std::memcpy(&half, p, sizeof(half));
+    return half_to_float(half);
+  };
+  const std::size_t in_super = kQuantBlock * (b % (kSuperBlock / kQuantBlock));
+  const uint8_t* block = row + row_bytes(type, kQuantBlock * b - in_super);
+  if (type == TensorType::kQ4_1 || type == TensorType::kQ5_0 || type == TensorType::kQ8_0) {
+    block = row + row_bytes(type, kQuantBlock * b);
+  }
+  for (std::size_t i = 0; i < kQuantBlock; ++i) {
+    int& code = out.codes[i];
+    switch (type) {
+      case TensorType::kQ4_1:
+        code = i < 16 ? block[4 + i] & 15 : block[4 + i - 16] >> 4;
+        break;
+      case TensorType::kQ5_0:
+        code = (i < 16 ? block[6 + i] & 15 : block[6 + i - 16] >> 4) +
+               16 * (block[2 + i / 8] >> (i % 8) & 1) - 16;
+        break;
+      case TensorType::kQ4_K:
+        code = q4_k_code(block, in_super + i);
+        break;
+      case TensorType::kQ6_K:
+        code = q6_k_code(block, in_super + i) - 32;
+        break;
+      default:
+        code = static_cast<int8_t>(block[2 + i]);
+        break;
+    }
+  }
+  out.d = half_at(type == TensorType::kQ6_K ? block + 208 : block);
+  if (type == TensorType::kQ4_1) {
+    out.m = half_at(block + 2);
+    out.has_minimum = true;
+  } else if (type == TensorType::kQ4_K) {
+    const ScaleMin sm = scale_min_k(block + 4, static_cast<int>(in_super / kQuantBlock));
+    out.d *= static_cast<float>(sm.scale);
+    out.m = -(half_at(block + 2) * static_cast<float>(sm.min));
+    out.has_minimum = true;
+  } else if (type == TensorType::kQ6_K) {
+    for (std::size_t half = 0; half < 2; ++half) {
+      out.scales[half] = static_cast<int8_t>(block[192 + in_super / 16 + half]);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 float linear(TensorType type, const std::byte* row, const float* x, std::size_t columns) {
   float sum = 0.0f;
-  if (type != TensorType::kQ4_1 && type != TensorType::kQ8_0) {
+  if (linear_family(type) == LinearFamily::kF32) {
     std::vector<float> weights(columns);
     find_to_float(type).value()(row, weights.data(), static_cast<int64_t>(columns));
     for (std::size_t k = 0; k < columns; ++k) sum = std::fma(weights[k], x[k], sum);
     return sum;
   }
-  const auto* block = reinterpret_cast<const uint8_t*>(row);
-  for (std::size_t k = 0; k < columns; k += kQuantBlock) {
-    const QuantizedBlock q = quantize_block(x + k);
-    uint16_t half[2];
-    std::memcpy(half, block, sizeof(half));
+  for (std::size_t b = 0; b < columns / kQuantBlock; ++b) {
+    const QuantizedBlock q = quantize_block(x + b * kQuantBlock);
+    const WeightBlock w = read_block(type, reinterpret_cast<const uint8_t*>(row), b);
     int32_t products = 0;
     int32_t total = 0;
     for (std::size_t i = 0; i < kQuantBlock; ++i) {
-      int weight;
-      if (type == TensorType::kQ4_1) {
-        weight = i < 16 ? block[4 + i] & 15 : block[4 + i - 16] >> 4;
-      } else {
-        weight = static_cast<int8_t>(block[2 + i]);
-      }
-      products += weight * q.quants[i];
+      products += w.scales[i / 16] * w.codes[i] * q.quants[i];
       total += q.quants[i];
     }
-    sum = std::fma(static_cast<float>(products), half_to_float(half[0]) * q.scale, sum);
-    if (type == TensorType::kQ4_1) {
-      sum = std::fma(half_to_float(half[1]), q.scale * static_cast<float>(total), sum);
-    }
-    block += row_bytes(type, kQuantBlock);
+    sum = std::fma(static_cast<float>(products), w.d * q.scale, sum);
+    if (w.has_minimum) sum = std::fma(w.m, q.scale * static_cast<float>(total), sum);
   }
   return sum;
 }

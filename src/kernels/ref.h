@@ -22,6 +22,7 @@ float tree_sum(const float* x, std::size_t n);
 
 void rms_norm(const float* x, const float* weight, std::size_t n, float eps, float* out);
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
+void gelu_mul(const float* gate, const float* up, std::size_t n, float* out);
 void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
           const RopeTable& table, std::size_t position);
 

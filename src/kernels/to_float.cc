@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "kernels/half.h"
+#include "kernels/k_quants.h"
 #include "kernels/ops.h"
 
 namespace pagewise::kernels {
@@ -145,17 +146,6 @@ void block_q3_k(const uint8_t* b, float* y) {
       y[16 * group + i] = dl * static_cast<float>(value);
     }
   }
-}
-
-// Q4_K and Q5_K: eight 6-bit scales and eight 6-bit minima in 12 bytes.
-struct ScaleMin {
-  int scale;
-  int min;
-};
-ScaleMin scale_min_k(const uint8_t* packed, int group) {
-  if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
-  return {(packed[group + 4] & 15) | ((packed[group - 4] >> 6) << 4),
-          (packed[group + 4] >> 4) | ((packed[group] >> 6) << 4)};
 }
 
 void block_q4_k(const uint8_t* b, float* y) {

@@ -46,7 +46,8 @@ class Model {
     PW_CHECK(spec.has_value());
     spec_ = std::move(*spec);
     // The pass knows sliding layers; architecture llama never has them in the file.
-    for (std::size_t l = 0; shape.sliding_window != 0 && l < spec_.layers.size(); l += 2) {
+    for (std::size_t l = 0; !shape.gemma3 && shape.sliding_window != 0 && l < spec_.layers.size();
+         l += 2) {
       spec_.layers[l].attention = AttentionKind::kSliding;
       spec_.layers[l].window = shape.sliding_window;
     }
@@ -151,7 +152,43 @@ std::vector<LlamaShape> shapes() {
                     .type = TensorType::kQ8_0,
                     .head_type = TensorType::kF16});
   shapes.push_back({.layers = 3, .sliding_window = 20});
-  shapes.push_back({.embedding = 64, .type = TensorType::kQ5_0, .head_type = TensorType::kQ4_0});
+  shapes.push_back({.embedding = 64, .type = TensorType::kQ4_0, .head_type = TensorType::kQ5_1});
+  shapes.push_back({.layers = 4,
+                    .heads = 4,
+                    .kv_heads = 1,
+                    .head_dim = 24,
+                    .rope_dims = 24,
+                    .rope_linear = 4,
+                    .sliding_window = 20,
+                    .gemma3 = true});
+  shapes.push_back({.embedding = 256,
+                    .layers = 2,
+                    .heads = 2,
+                    .kv_heads = 1,
+                    .head_dim = 128,
+                    .rope_dims = 128,
+                    .ffn = 256,
+                    .type = TensorType::kQ4_K,
+                    .head_type = TensorType::kQ8_0,
+                    .sliding_window = 33,
+                    .gemma3 = true});
+  shapes.push_back({.embedding = 256,
+                    .layers = 1,
+                    .heads = 4,
+                    .kv_heads = 4,
+                    .head_dim = 64,
+                    .rope_dims = 64,
+                    .ffn = 256,
+                    .type = TensorType::kQ6_K,
+                    .head_type = TensorType::kQ6_K});
+  shapes.push_back({.embedding = 96,
+                    .heads = 3,
+                    .kv_heads = 3,
+                    .head_dim = 32,
+                    .rope_dims = 32,
+                    .ffn = 160,
+                    .type = TensorType::kQ5_0,
+                    .head_type = TensorType::kQ5_0});
   return shapes;
 }
 
@@ -170,7 +207,8 @@ TEST(CpuExecutor, AgreesWithThePlainReferencePass) {
     // Integer-family weights read activations of 8 bits: 1 / 254 of a block's largest value at
     // most, a few thousandths each, adding up over layers. The f32 family differs by rounding
     // alone.
-    const bool integer = kernels::linear_family(shape.type) == kernels::LinearFamily::kInteger;
+    const bool integer = kernels::linear_family(shape.type) == kernels::LinearFamily::kInteger ||
+                         kernels::linear_family(shape.head_type) == kernels::LinearFamily::kInteger;
     const double bound = integer ? 0.05 : 2e-5;
     uint32_t seen = 0;
     driver.finish(driver.add(tokens), 16, [&](std::size_t, uint32_t position, auto logits) {

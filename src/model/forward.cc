@@ -36,13 +36,13 @@ kernels::RopeLayout layout_of(RopeKind kind) {
   return kind == RopeKind::kNormal ? kernels::RopeLayout::kNormal : kernels::RopeLayout::kNeox;
 }
 
-kernels::RopeTable make_rope(const ModelSpec& spec, const ModelWeights& weights,
+kernels::RopeTable make_rope(const RopeSpec& rope, const ModelWeights& weights,
                              uint32_t context_max) {
   std::vector<double> frequencies;
-  for (uint32_t i = 0; i < spec.rope.dims / 2; ++i) {
-    double frequency = std::pow(spec.rope.base, -2.0 * i / spec.rope.dims);
-    frequency *= spec.rope.position_scale;
-    if (spec.rope.has_factors) frequency /= weights.rope_factors[i];
+  for (uint32_t i = 0; i < rope.dims / 2; ++i) {
+    double frequency = std::pow(rope.base, -2.0 * i / rope.dims);
+    frequency *= rope.position_scale;
+    if (rope.has_factors) frequency /= weights.rope_factors[i];
     frequencies.push_back(frequency);
   }
   return {context_max, frequencies};
@@ -118,7 +118,9 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
       ffn_(spec.layers.at(0).ffn),
       few_rows_max_(std::min<uint32_t>(limits.rows_max,
                                        kTileRows * static_cast<uint32_t>(pool.threads()) - 1)),
-      rope_(make_rope(spec, weights, limits.context_max)),
+      rope_(make_rope(spec.rope, weights, limits.context_max)),
+      sliding_rope_(spec.sliding_rope ? make_rope(*spec.sliding_rope, weights, limits.context_max)
+                                      : kernels::RopeTable()),
       logits_(std::size_t{limits.rows_max} * spec.vocab_size) {
   const std::size_t groups = arena.geometry().groups.size();
   std::vector<const LayerSpec*> layer_of_group(groups, nullptr);
@@ -146,7 +148,8 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
   up_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   out_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * embedding_);
   scratch_bytes_ = 4 * (stream_.size() + query_.size() + key_.size() + value_.size() +
-                        gate_.size() * 2 + out_.size() + rope_.positions() * rope_.pairs() * 2) +
+                        gate_.size() * 2 + out_.size() + 2 * rope_.positions() * rope_.pairs() +
+                        2 * sliding_rope_.positions() * sliding_rope_.pairs()) +
                    5 * few_rows_max_ * (2 * uint64_t{embedding_} + ffn_);
   for (const LayerSpec* layer : layer_of_group) {
     const std::size_t width = std::size_t{layer->heads} * layer->value_dim;
@@ -229,11 +232,12 @@ void Forward::few_rows(const Context& context) {
       // Heads are whole panels: who computes a head also rotates and stores it.
       const HeadShare share = head_share(layer, context);
       project_heads(layer, weights, in, {0, rows_}, share, value_rest_.data());
-      place_heads(layer, {0, rows_}, share);
+      place_heads(layer, weights, {0, rows_}, share);
     } else {
       project_panels(weights, in, context);
       context.barrier();
-      place_heads(layer, share_rows(context, rows_), {{0, layer.heads}, {0, layer.kv_heads}});
+      place_heads(layer, weights, share_rows(context, rows_),
+                  {{0, layer.heads}, {0, layer.kv_heads}});
     }
     context.barrier();
     const uint32_t rows = attend(l, context);
@@ -255,7 +259,7 @@ void Forward::many_rows(const Context& context) {
     const HeadShare all = {{0, layer.heads}, {0, layer.kv_heads}};
     project_heads(layer, weights_.layers[l], {scratch.embedding, scratch.embedding_rest}, rows, all,
                   scratch.value_rest.data());
-    place_heads(layer, rows, all);
+    place_heads(layer, weights_.layers[l], rows, all);
   };
 
   for_tiles(mine, [&](Range rows) {
@@ -329,10 +333,20 @@ void Forward::finish_layer_few(std::size_t l, uint32_t rows, const Context& cont
     return shared;
   };
 
+  // A norm behind a product needs whole rows, so one meeting more.
+  const auto join_stream = [&](const kernels::AlignedArray<float>& post_norm) {
+    context.barrier();
+    if (post_norm.size() == 0) return;
+    const Range mine = share_rows(context, rows);
+    add_normed(post_norm, mine, out_.data() + mine.begin * embedding_);
+    context.barrier();
+  };
+  const bool post_norms = spec_.layers[l].post_norms;
+
   add_product(weights.output, weights.output_bias,
               quantized(attended_[group], scratch.attended[group]), 0, {0, rows},
-              context.share(weights.output.linear.panels()), out_.data());
-  context.barrier();
+              context.share(weights.output.linear.panels()), post_norms, out_.data());
+  join_stream(weights.post_attention_norm);
 
   const Activations& in = norm(weights.ffn_norm, rows, false, context).rows;
   const Range panels = context.share(weights.gate.linear.panels());
@@ -342,14 +356,14 @@ void Forward::finish_layer_few(std::size_t l, uint32_t rows, const Context& cont
     kernels::linear(weights.up.linear, in, {0, rows}, panels, up_.data(), ffn_);
     for (std::size_t r = 0; r < rows; ++r) {
       const std::size_t at = r * ffn_ + outputs.begin;
-      kernels::silu_mul(gate_.data() + at, up_.data() + at, outputs.size(),
-                        activated_.row(r) + outputs.begin);
+      activate(gate_.data() + at, up_.data() + at, outputs.size(),
+               activated_.row(r) + outputs.begin);
     }
   }
   context.barrier();
   add_product(weights.down, {}, quantized(activated_, scratch.ffn), 0, {0, rows},
-              context.share(weights.down.linear.panels()), out_.data());
-  context.barrier();
+              context.share(weights.down.linear.panels()), post_norms, out_.data());
+  join_stream(weights.post_ffn_norm);
 }
 
 /// The same for one tile of rows, by one thread.
@@ -357,14 +371,18 @@ void Forward::finish_layer_tile(std::size_t l, Range rows, ThreadScratch& scratc
   const LayerWeights& weights = weights_.layers[l];
   Activations& attended = attended_[spec_.layers[l].group];
   for (std::size_t r = rows.begin; r < rows.end; ++r) attended.quantize(r);
+  const bool post_norms = spec_.layers[l].post_norms;
   add_product(weights.output, weights.output_bias, attended, static_cast<uint32_t>(rows.begin),
-              rows, all_panels(weights.output), scratch.out.data());
+              rows, all_panels(weights.output), post_norms, scratch.out.data());
+  if (post_norms) add_normed(weights.post_attention_norm, rows, scratch.out.data());
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
     kernels::rms_norm_quantize(stream_row(r), weights.ffn_norm.data(), spec_.norm_eps,
                                scratch.embedding, r - rows.begin);
   }
   ffn_tile(weights, scratch, static_cast<uint32_t>(rows.size()));
-  add_product(weights.down, {}, scratch.ffn, 0, rows, all_panels(weights.down), scratch.out.data());
+  add_product(weights.down, {}, scratch.ffn, 0, rows, all_panels(weights.down), post_norms,
+              scratch.out.data());
+  if (post_norms) add_normed(weights.post_ffn_norm, rows, scratch.out.data());
 }
 
 void Forward::output_head(const Context& context) {
@@ -456,14 +474,25 @@ void Forward::project_value(const LayerWeights& weights, Normed in, std::size_t 
   }
 }
 
-/// Rotates queries and keys, and stores keys and values in the cache.
-void Forward::place_heads(const LayerSpec& spec, Range rows, HeadShare share) {
-  const kernels::RopeLayout layout = layout_of(spec_.rope.kind);
+/// Norms and rotates queries and keys, and stores keys and values in the cache.
+void Forward::place_heads(const LayerSpec& spec, const LayerWeights& weights, Range rows,
+                          HeadShare share) {
+  const RopeSpec& rope = spec_.rope_of(spec);
+  const kernels::RopeLayout layout = layout_of(rope.kind);
+  const kernels::RopeTable& table = &rope == &spec_.rope ? rope_ : sliding_rope_;
+  const auto place = [&](float* x, std::size_t heads, const kernels::AlignedArray<float>& norm,
+                         std::size_t row) {
+    for (std::size_t h = 0; spec.qk_norm && h < heads; ++h) {
+      float* const head = x + h * spec.key_dim;
+      kernels::rms_norm(head, norm.data(), spec.key_dim, spec_.norm_eps, head);
+    }
+    kernels::rope(x, heads, spec.key_dim, layout, table, positions_[row]);
+  };
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
-    kernels::rope(query_.data() + r * query_stride_ + share.query_heads.begin * spec.key_dim,
-                  share.query_heads.size(), spec.key_dim, layout, rope_, positions_[r]);
-    kernels::rope(key_.data() + r * key_stride_ + share.kv_heads.begin * spec.key_dim,
-                  share.kv_heads.size(), spec.key_dim, layout, rope_, positions_[r]);
+    place(query_.data() + r * query_stride_ + share.query_heads.begin * spec.key_dim,
+          share.query_heads.size(), weights.query_norm, r);
+    place(key_.data() + r * key_stride_ + share.kv_heads.begin * spec.key_dim,
+          share.kv_heads.size(), weights.key_norm, r);
   }
   if (share.kv_heads.empty()) return;
   kernels::PagedLayer layer = paged_layer(spec);
@@ -483,19 +512,43 @@ void Forward::place_heads(const LayerSpec& spec, Range rows, HeadShare share) {
   }
 }
 
-/// Adds `matrix * in` (outputs of `panels` only) to the residual stream's rows `rows`. `out` is
-/// scratch for rows.size() rows of the stream's width.
+/// Adds `matrix * in` (outputs of `panels` only) to the residual stream's rows `rows`, by way of
+/// `out`, rows.size() rows of the stream's width; with `normed_later` it stays there for
+/// add_normed().
 void Forward::add_product(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
                           const Activations& in, uint32_t in_row, Range rows, Range panels,
-                          float* out) {
+                          bool normed_later, float* out) {
   const Range outputs = outputs_of(panels, embedding_);
   if (outputs.empty()) return;
   kernels::linear(matrix.linear, in, {in_row, in_row + rows.size()}, panels, out, embedding_);
   add_bias(out, rows.size(), embedding_, outputs, bias);
+  if (normed_later) return;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     float* const row = out + r * embedding_ + outputs.begin;
     if (spec_.residual_scale != 1.0F) kernels::scale(row, spec_.residual_scale, outputs.size());
     kernels::add(stream_row(rows.begin + r) + outputs.begin, row, outputs.size());
+  }
+}
+
+/// Adds the normed rows of a finished product to the stream's rows `rows`; `out` begins with the
+/// product of rows.begin.
+void Forward::add_normed(const kernels::AlignedArray<float>& post_norm, Range rows, float* out) {
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    float* const row = out + (r - rows.begin) * embedding_;
+    kernels::rms_norm(row, post_norm.data(), embedding_, spec_.norm_eps, row);
+    if (spec_.residual_scale != 1.0F) kernels::scale(row, spec_.residual_scale, embedding_);
+    kernels::add(stream_row(r), row, embedding_);
+  }
+}
+
+void Forward::activate(const float* gate, const float* up, std::size_t n, float* out) const {
+  switch (spec_.activation) {
+    case Activation::kSilu:
+      kernels::silu_mul(gate, up, n, out);
+      break;
+    case Activation::kGeluTanh:
+      kernels::gelu_mul(gate, up, n, out);
+      break;
   }
 }
 
@@ -515,7 +568,7 @@ Forward::Normed Forward::norm(const kernels::AlignedArray<float>& weight, uint32
   return {out, rest};
 }
 
-/// scratch.ffn = quantised silu(gate) * up of scratch.embedding's first `rows` rows.
+/// scratch.ffn = quantised act(gate) * up of scratch.embedding's first `rows` rows.
 void Forward::ffn_tile(const LayerWeights& weights, ThreadScratch& scratch, uint32_t rows) {
   constexpr std::size_t kChunkPanels = kFfnChunk / kPanelOutputs;
   const std::size_t panels = weights.gate.linear.panels();
@@ -528,8 +581,8 @@ void Forward::ffn_tile(const LayerWeights& weights, ThreadScratch& scratch, uint
     kernels::linear(weights.gate.linear, scratch.embedding, {0, rows}, chunk, gate, kFfnChunk);
     kernels::linear(weights.up.linear, scratch.embedding, {0, rows}, chunk, up, kFfnChunk);
     for (std::size_t r = 0; r < rows; ++r) {
-      kernels::silu_mul(scratch.gate.data() + r * kFfnChunk, scratch.up.data() + r * kFfnChunk,
-                        outputs.size(), scratch.ffn.row(r) + outputs.begin);
+      activate(scratch.gate.data() + r * kFfnChunk, scratch.up.data() + r * kFfnChunk,
+               outputs.size(), scratch.ffn.row(r) + outputs.begin);
     }
   }
   for (std::size_t r = 0; r < rows; ++r) scratch.ffn.quantize(r);

@@ -110,10 +110,12 @@ class Forward {
                std::size_t stride);
   void project_value(const LayerWeights& weights, Normed in, std::size_t rows, Range panels,
                      float* out, float* rest_out);
-  void place_heads(const LayerSpec& spec, Range rows, HeadShare share);
+  void place_heads(const LayerSpec& spec, const LayerWeights& weights, Range rows, HeadShare share);
   void add_product(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
                    const kernels::Activations& in, uint32_t in_row, Range rows, Range panels,
-                   float* out);
+                   bool normed_later, float* out);
+  void add_normed(const kernels::AlignedArray<float>& post_norm, Range rows, float* out);
+  void activate(const float* gate, const float* up, std::size_t n, float* out) const;
   Normed norm(const kernels::AlignedArray<float>& weight, uint32_t row_count, bool with_rest,
               const Context& context);
   void ffn_tile(const LayerWeights& weights, ThreadScratch& scratch, uint32_t rows);
@@ -139,6 +141,7 @@ class Forward {
   std::vector<kernels::AttentionPlan> plans_;         // [group]
 
   kernels::RopeTable rope_;
+  kernels::RopeTable sliding_rope_;  // empty where sliding layers use the other
   uint32_t query_stride_ = 0, key_stride_ = 0, value_stride_ = 0;  // floats
   kernels::AlignedArray<float> stream_;               // [rows][embedding]: the residual stream
   kernels::AlignedArray<float> query_, key_, value_;  // [rows][heads * dim]

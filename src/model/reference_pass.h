@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests only: the llama forward pass as the papers write it, in doubles, over weights given as
-// plain floats. No cache, no blocks, no threads; what the executor computes must come close to
-// this. Source: Vaswani et al. 2017, section 3.2; Touvron et al. 2023; Su et al. 2021 (rope).
+// For tests only: the forward pass of a decoder as the papers write it, in doubles, over weights
+// given as plain floats. No cache, no blocks, no threads; what the executor computes must come
+// close to this. Source: Vaswani et al. 2017, section 3.2; Touvron et al. 2023; Su et al. 2021
+// (rope); Gemma Team 2025 (norms of heads and behind a layer's parts).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -57,6 +59,21 @@ inline void rotate(Row& x, uint32_t dim, const RopeSpec& rope, const std::vector
   }
 }
 
+/// RMS norm of each head of `x` ([heads * weight.size()]).
+inline void norm_heads(Row& x, const std::vector<float>& weight, double eps) {
+  for (auto head = x.begin(); head != x.end(); head += static_cast<std::ptrdiff_t>(weight.size())) {
+    const Row normed =
+        rms_norm(Row(head, head + static_cast<std::ptrdiff_t>(weight.size())), weight, eps);
+    std::copy(normed.begin(), normed.end(), head);
+  }
+}
+
+inline double activated(Activation activation, double gate) {
+  if (activation == Activation::kSilu) return gate / (1 + std::exp(-gate));
+  const double inner = std::sqrt(2 / std::acos(-1.0)) * (gate + 0.044715 * gate * gate * gate);
+  return gate / 2 * (1 + std::tanh(inner));
+}
+
 inline void add(Row& x, const std::vector<float>& bias) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] += double{bias[i]};
 }
@@ -69,6 +86,7 @@ inline std::vector<Row> reference_logits(const ModelSpec& spec, const WeightLook
   for (const int32_t token : tokens) {
     const auto row = embeddings.begin() + std::ptrdiff_t{token} * spec.embedding;
     stream.emplace_back(row, row + spec.embedding);
+    for (double& value : stream.back()) value *= double{spec.embedding_scale};
   }
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
@@ -86,8 +104,13 @@ inline std::vector<Row> reference_logits(const ModelSpec& spec, const WeightLook
         add(keys[t], tensor("attn_k.bias"));
         add(values[t], tensor("attn_v.bias"));
       }
-      rotate(query, layer.key_dim, spec.rope, weights("rope_freqs.weight"), t);
-      rotate(keys[t], layer.key_dim, spec.rope, weights("rope_freqs.weight"), t);
+      if (layer.qk_norm) {
+        norm_heads(query, tensor("attn_q_norm.weight"), double{spec.norm_eps});
+        norm_heads(keys[t], tensor("attn_k_norm.weight"), double{spec.norm_eps});
+      }
+      const RopeSpec& rope = spec.rope_of(layer);
+      rotate(query, layer.key_dim, rope, weights("rope_freqs.weight"), t);
+      rotate(keys[t], layer.key_dim, rope, weights("rope_freqs.weight"), t);
 
       const uint32_t first = layer.attention == AttentionKind::kSliding && t + 1 > layer.window
                                  ? t + 1 - layer.window
@@ -115,14 +138,22 @@ inline std::vector<Row> reference_logits(const ModelSpec& spec, const WeightLook
       }
       Row out = product(tensor("attn_output.weight"), attended);
       if (layer.output_bias) add(out, tensor("attn_output.bias"));
+      if (layer.post_norms) {
+        out = rms_norm(out, tensor("post_attention_norm.weight"), double{spec.norm_eps});
+      }
       for (std::size_t i = 0; i < out.size(); ++i) stream[t][i] += out[i];
     }
     for (Row& row : stream) {
       const Row normed = rms_norm(row, tensor("ffn_norm.weight"), double{spec.norm_eps});
       Row gate = product(tensor("ffn_gate.weight"), normed);
       const Row up = product(tensor("ffn_up.weight"), normed);
-      for (std::size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
-      const Row down = product(tensor("ffn_down.weight"), gate);
+      for (std::size_t i = 0; i < gate.size(); ++i) {
+        gate[i] = activated(spec.activation, gate[i]) * up[i];
+      }
+      Row down = product(tensor("ffn_down.weight"), gate);
+      if (layer.post_norms) {
+        down = rms_norm(down, tensor("post_ffw_norm.weight"), double{spec.norm_eps});
+      }
       for (std::size_t i = 0; i < down.size(); ++i) row[i] += down[i];
     }
   }

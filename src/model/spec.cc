@@ -20,6 +20,7 @@ struct Architecture {
 
 constexpr Architecture kArchitectures[] = {
     {"llama", llama_spec},
+    {"gemma3", gemma3_spec},
 };
 
 }  // namespace
@@ -136,6 +137,79 @@ Result<std::string> MetadataReader::string_or(std::string_view name, std::string
   return value ? *value : std::move(fallback);
 }
 
+Result<Dimensions> MetadataReader::dimensions() const {
+  Dimensions out;
+  PW_ASSIGN_OR_RETURN(out.embedding, uint("embedding_length", 1, kDimMax));
+  PW_ASSIGN_OR_RETURN(out.context, uint("context_length", 1, 1U << 30));
+  PW_ASSIGN_OR_RETURN(out.layers, uint("block_count", 1, kLayersMax));
+  PW_ASSIGN_OR_RETURN(out.ffn, uint("feed_forward_length", 1, kDimMax));
+  PW_ASSIGN_OR_RETURN(out.heads, uint("attention.head_count", 1, kDimMax));
+  PW_ASSIGN_OR_RETURN(out.kv_heads, uint_or("attention.head_count_kv", 1, out.heads, out.heads));
+  PW_ASSIGN_OR_RETURN(const double eps, real("attention.layer_norm_rms_epsilon", 1e-12, 1.0));
+  out.norm_eps = static_cast<float>(eps);
+  if (out.heads % out.kv_heads != 0) {
+    return error(fmt::format("{} is {}, expected a multiple of {} = {}",
+                             key("attention.head_count"), out.heads, key("attention.head_count_kv"),
+                             out.kv_heads));
+  }
+  const bool has_key_dim = file_.find(key("attention.key_length")) != nullptr;
+  if (!has_key_dim && (out.embedding % out.heads != 0 || out.embedding / out.heads > kHeadDimMax)) {
+    return error(fmt::format("{} is {}, which {} = {} does not divide into heads",
+                             key("embedding_length"), out.embedding, key("attention.head_count"),
+                             out.heads));
+  }
+  const uint32_t even_dim = out.embedding / out.heads;
+  PW_ASSIGN_OR_RETURN(out.key_dim, uint_or("attention.key_length", 2, kHeadDimMax, even_dim));
+  PW_ASSIGN_OR_RETURN(out.value_dim, uint_or("attention.value_length", 1, kHeadDimMax, even_dim));
+  return out;
+}
+
+Result<RopeSpec> MetadataReader::rope(RopeKind kind, uint32_t key_dim) const {
+  RopeSpec rope;
+  rope.kind = kind;
+  PW_ASSIGN_OR_RETURN(rope.dims, uint_or("rope.dimension_count", 2, key_dim, key_dim));
+  if (rope.dims % 2 != 0) {
+    return error(
+        fmt::format("{} is {}, expected an even number", key("rope.dimension_count"), rope.dims));
+  }
+  PW_ASSIGN_OR_RETURN(rope.base, real_or("rope.freq_base", 1.0, 1e12, 10000.0));
+  PW_ASSIGN_OR_RETURN(const std::string scaling, string_or("rope.scaling.type", "none"));
+  // Old files have the linear factor under its own name, without a type.
+  PW_ASSIGN_OR_RETURN(const double old_linear, real_or("rope.scale_linear", 1e-6, 1e6, 1.0));
+  PW_ASSIGN_OR_RETURN(const double factor, real_or("rope.scaling.factor", 1e-6, 1e6, old_linear));
+  if (scaling == "linear" || (scaling == "none" && old_linear != 1.0)) {
+    rope.position_scale = 1.0 / factor;
+  } else if (scaling != "none") {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{}: {} '{}' is not supported; supported: none, linear", file_.path(),
+                             key("rope.scaling.type"), gguf::printable(scaling))};
+  }
+  return rope;
+}
+
+Result<uint32_t> MetadataReader::vocabulary() const {
+  const gguf::Tensor* embeddings = file_.find_tensor("token_embd.weight");
+  if (embeddings == nullptr) return error("tensor token_embd.weight: missing");
+  PW_ASSIGN_OR_RETURN(const std::span<const std::string_view> tokens,
+                      file_.string_array("tokenizer.ggml.tokens"));
+  const uint64_t vocab = tokens.empty() ? embeddings->rows() : tokens.size();
+  if (vocab == 0 || vocab > (1U << 24)) {
+    return error(fmt::format("a vocabulary of {} tokens, expected 1 to {}", vocab, 1U << 24));
+  }
+  return static_cast<uint32_t>(vocab);
+}
+
+Status MetadataReader::refuse(std::initializer_list<std::string_view> names) const {
+  for (const std::string_view name : names) {
+    if (file_.find(key(name)) == nullptr) continue;
+    return file_.bad_value(key(name),
+                           fmt::format("is not supported for architecture '{}'",
+                                       std::string_view(prefix_).substr(0, prefix_.size() - 1)),
+                           ErrorCode::kUnsupported);
+  }
+  return Status::ok();
+}
+
 Error TensorChecker::error(ErrorCode code, std::string message) const {
   return {code, fmt::format("{}: {}", file_.path(), message)};
 }
@@ -172,6 +246,38 @@ Status TensorChecker::require_f32(const std::string& name, uint64_t elements) {
     return error(ErrorCode::kUnsupported,
                  fmt::format("tensor {}: type {}, expected F32", name,
                              info == nullptr ? std::string_view("unknown") : info->name));
+  }
+  return Status::ok();
+}
+
+Status TensorChecker::require_layer(const std::string& prefix, const LayerSpec& layer,
+                                    uint64_t embedding) {
+  const uint64_t query = uint64_t{layer.heads} * layer.key_dim;
+  const uint64_t key = uint64_t{layer.kv_heads} * layer.key_dim;
+  const uint64_t value = uint64_t{layer.kv_heads} * layer.value_dim;
+  const uint64_t attention = uint64_t{layer.heads} * layer.value_dim;
+  PW_RETURN_IF_ERROR(require_f32(prefix + "attn_norm.weight", embedding));
+  PW_RETURN_IF_ERROR(require(prefix + "attn_q.weight", {embedding, query}));
+  PW_RETURN_IF_ERROR(require(prefix + "attn_k.weight", {embedding, key}));
+  PW_RETURN_IF_ERROR(require(prefix + "attn_v.weight", {embedding, value}));
+  PW_RETURN_IF_ERROR(require(prefix + "attn_output.weight", {attention, embedding}));
+  PW_RETURN_IF_ERROR(require_f32(prefix + "ffn_norm.weight", embedding));
+  PW_RETURN_IF_ERROR(require(prefix + "ffn_gate.weight", {embedding, layer.ffn}));
+  PW_RETURN_IF_ERROR(require(prefix + "ffn_up.weight", {embedding, layer.ffn}));
+  PW_RETURN_IF_ERROR(require(prefix + "ffn_down.weight", {layer.ffn, embedding}));
+  if (layer.qkv_bias) {
+    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_q.bias", query));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_k.bias", key));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_v.bias", value));
+  }
+  if (layer.output_bias) PW_RETURN_IF_ERROR(require_f32(prefix + "attn_output.bias", embedding));
+  if (layer.qk_norm) {
+    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_q_norm.weight", layer.key_dim));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_k_norm.weight", layer.key_dim));
+  }
+  if (layer.post_norms) {
+    PW_RETURN_IF_ERROR(require_f32(prefix + "post_attention_norm.weight", embedding));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "post_ffw_norm.weight", embedding));
   }
   return Status::ok();
 }

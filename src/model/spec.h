@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,7 @@ struct RopeSpec {
 };
 
 enum class AttentionKind : uint8_t { kFull, kSliding };
-enum class Activation : uint8_t { kSilu };
+enum class Activation : uint8_t { kSilu, kGeluTanh };
 
 struct LayerSpec {
   AttentionKind attention = AttentionKind::kFull;
@@ -47,10 +48,14 @@ struct LayerSpec {
   uint32_t group_layer = 0;  // this layer's number within its group
   bool qkv_bias = false;     // tensors attn_q.bias, attn_k.bias, attn_v.bias
   bool output_bias = false;  // tensor attn_output.bias
+  bool qk_norm = false;     // tensors attn_q_norm.weight, attn_k_norm.weight: RMS norm of each head
+                            // before rope
+  bool post_norms = false;  // tensors post_attention_norm.weight, post_ffw_norm.weight: RMS norm of
+                            // what attention and feed-forward give, before it joins the stream
 };
 
 struct ModelSpec {
-  std::string architecture;  // "llama"
+  std::string architecture;  // "llama", "gemma3"
   std::string name;          // general.name, or empty
   uint32_t vocab_size = 0;
   uint32_t embedding = 0;  // width of the residual stream
@@ -58,8 +63,9 @@ struct ModelSpec {
   float norm_eps = 0.0F;
   Activation activation = Activation::kSilu;
   RopeSpec rope;
-  bool tied_head = false;        // the output head is token_embd.weight
-  float embedding_scale = 1.0F;  // multiplies the embedding row
+  std::optional<RopeSpec> sliding_rope;  // of sliding layers; empty: theirs is `rope`, too
+  bool tied_head = false;                // the output head is token_embd.weight
+  float embedding_scale = 1.0F;          // multiplies the embedding row
   float attention_scale = 0.0F;  // multiplies q.k before the softmax; 1 / sqrt(key_dim) unless told
   float residual_scale = 1.0F;   // multiplies what attention and feed-forward add to the stream
   float logit_scale = 1.0F;      // multiplies the logits
@@ -68,6 +74,9 @@ struct ModelSpec {
   uint64_t weight_bytes = 0;  // their bytes in the file
 
   uint32_t heads_max() const;
+  const RopeSpec& rope_of(const LayerSpec& layer) const {
+    return layer.attention == AttentionKind::kSliding && sliding_rope ? *sliding_rope : rope;
+  }
 };
 
 /// Architectures that spec_from_gguf() knows.

@@ -82,7 +82,7 @@ TEST(ModelSpec, ReadsHeadSizesBiasesFactorsAndAnUntiedHead) {
 TEST(ModelSpec, RefusesAnotherArchitectureByNameWithTheOnesItKnows) {
   ModelFile file = llama_model({});
   file.put_string("general.architecture", "mamba");
-  expect_error(file, ErrorCode::kUnsupported, {"'mamba'", "supported: llama"});
+  expect_error(file, ErrorCode::kUnsupported, {"'mamba'", "supported: llama, gemma3"});
 }
 
 TEST(ModelSpec, NamesAMissingKey) {
@@ -167,6 +167,84 @@ TEST(ModelSpec, RefusesExpertsWindowsAndUnknownRopeScalingByName) {
   ModelFile yarn = llama_model({});
   yarn.put_string("llama.rope.scaling.type", "yarn");
   expect_error(yarn, ErrorCode::kUnsupported, {"'yarn'"});
+}
+
+LlamaShape gemma3_shape() {
+  return {.layers = 4, .rope_linear = 8, .sliding_window = 512, .gemma3 = true};
+}
+
+TEST(ModelSpec, ReadsAGemma3FileWithTwoKindsOfLayers) {
+  Result<ModelSpec> spec = spec_of(llama_model(gemma3_shape()));
+  ASSERT_TRUE(spec.has_value()) << spec.error().message;
+  EXPECT_EQ(spec->architecture, "gemma3");
+  EXPECT_EQ(spec->activation, Activation::kGeluTanh);
+  EXPECT_FLOAT_EQ(spec->embedding_scale, 8.0F);   // sqrt(64)
+  EXPECT_FLOAT_EQ(spec->attention_scale, 0.25F);  // 1 / sqrt(16)
+  for (const uint32_t l : {0U, 2U}) {
+    EXPECT_EQ(spec->layers[l].attention, AttentionKind::kSliding);
+    EXPECT_EQ(spec->layers[l].window, 512U);
+    EXPECT_EQ(spec->layers[l].group, 0U);
+    // Scaling stretches the full layers only.
+    EXPECT_DOUBLE_EQ(spec->rope_of(spec->layers[l]).position_scale, 1.0);
+    EXPECT_EQ(spec->rope_of(spec->layers[l]).kind, RopeKind::kNeox);
+  }
+  for (const uint32_t l : {1U, 3U}) {
+    EXPECT_EQ(spec->layers[l].attention, AttentionKind::kFull);
+    EXPECT_EQ(spec->layers[l].group, 1U);
+    EXPECT_DOUBLE_EQ(spec->rope_of(spec->layers[l]).position_scale, 0.125);
+  }
+  EXPECT_TRUE(spec->layers[1].qk_norm && spec->layers[1].post_norms);
+  ASSERT_TRUE(make_geometry(*spec, 32, KvType::kF16, KvType::kF16).has_value());
+}
+
+TEST(ModelSpec, TakesGemma3sPatternBasesAndScaleFromTheFileAndKnowsTheUsualOnes) {
+  LlamaShape shape = gemma3_shape();
+  shape.layers = 12;
+  ModelFile file = llama_model(shape);
+  file.remove("gemma3.attention.sliding_window_pattern");
+  file.put_float("gemma3.rope.freq_base", 1e6F);
+  const Result<ModelSpec> usual = spec_of(file);
+  ASSERT_TRUE(usual.has_value()) << usual.error().message;
+  for (uint32_t l = 0; l < 12; ++l) {
+    const bool full = l == 5 || l == 11;
+    EXPECT_EQ(usual->layers[l].attention == AttentionKind::kFull, full) << l;
+    EXPECT_DOUBLE_EQ(usual->rope_of(usual->layers[l]).base, full ? 1e6 : 1e4) << l;
+  }
+  file.put_float("gemma3.rope.freq_base_swa", 5000.0F);
+  file.put_float("gemma3.attention.scale", 0.5F);
+  const Result<ModelSpec> told = spec_of(file);
+  ASSERT_TRUE(told.has_value()) << told.error().message;
+  EXPECT_DOUBLE_EQ(told->rope_of(told->layers[0]).base, 5000.0);
+  EXPECT_FLOAT_EQ(told->attention_scale, 0.5F);
+  // 62 layers are the 27B size, whose scale is 1 / sqrt(width / heads).
+  shape.layers = 62;
+  shape.head_dim = 32;
+  shape.rope_dims = 32;
+  const Result<ModelSpec> largest = spec_of(llama_model(shape));
+  ASSERT_TRUE(largest.has_value()) << largest.error().message;
+  EXPECT_FLOAT_EQ(largest->attention_scale, 0.25F);
+}
+
+TEST(ModelSpec, RefusesGemma3VariantsItDoesNotComputeByName) {
+  for (const char* key : {"gemma3.attention.causal", "gemma3.final_logit_softcapping",
+                          "gemma3.attn_logit_softcapping", "gemma3.expert_count"}) {
+    ModelFile file = llama_model(gemma3_shape());
+    file.put_uint(key, 1);
+    expect_error(file, ErrorCode::kUnsupported, {key, "architecture 'gemma3'"});
+  }
+  for (const char* key : {"gemma3.attention.sliding_window", "gemma3.rope.freq_base"}) {
+    ModelFile file = llama_model(gemma3_shape());
+    file.remove(key);
+    expect_error(file, ErrorCode::kMalformed, {key, "missing"});
+  }
+  for (const char* name : {"blk.1.attn_q_norm.weight", "blk.0.post_ffw_norm.weight"}) {
+    ModelFile file = llama_model(gemma3_shape());
+    file.remove_tensor(name);
+    expect_error(file, ErrorCode::kMalformed, {name, "missing"});
+  }
+  ModelFile vision = llama_model(gemma3_shape());
+  vision.tensor("v.patch_embd.weight", TensorType::kF32, {16}, std::string(16 * 4, '\0'));
+  expect_error(vision, ErrorCode::kUnsupported, {"tensor v.patch_embd.weight"});
 }
 
 TEST(ModelSpec, GivesOneGroupForLikeLayersAndTwoForTwoKinds) {

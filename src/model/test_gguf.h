@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests only: writes small GGUF files (version 3) with chosen metadata and tensors, among them
-// whole random models of any llama shape.
+// whole random models of any llama or gemma3 shape.
 #pragma once
 
 #include <bit>
@@ -71,11 +71,14 @@ class ModelFile {
   std::vector<TensorEntry> tensors_;
 };
 
-/// float to IEEE half, for values that a half holds as a normal number; rounds towards zero.
+/// float to IEEE half, for values in its range; rounds towards zero.
 inline uint16_t half_bits(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t exponent = (bits >> 23) & 0xff;
-  if (exponent < 113) return static_cast<uint16_t>((bits >> 16) & 0x8000);
+  if (exponent < 113) {  // subnormal: a multiple of 2^-24
+    return static_cast<uint16_t>(((bits >> 16) & 0x8000) |
+                                 static_cast<uint32_t>(std::fabs(value) * 0x1p24F));
+  }
   PW_CHECK(exponent < 143);
   return static_cast<uint16_t>(((bits >> 16) & 0x8000) | ((exponent - 112) << 10) |
                                ((bits >> 13) & 0x3ff));
@@ -125,6 +128,10 @@ inline std::string random_weights(TensorType type, uint64_t columns, uint64_t ro
       case TensorType::kQ8_0:
         put_half(0, scale / 127);
         break;
+      case TensorType::kQ4_K:
+        put_half(0, scale / 7.5F / 32);
+        put_half(2, scale / 32);
+        break;
       case TensorType::kQ6_K:
         put_half(208, scale / 32 / 64);
         break;
@@ -151,9 +158,10 @@ struct LlamaShape {
   bool bias = false;
   bool rope_factors = false;
   float rope_linear = 0;  // 0: no scaling
-  /// Not in the file: for tests that make every other layer a sliding one in the spec that was
-  /// read.
+  /// Of every other layer, from the first on. Architecture llama has none in the file: for tests
+  /// that change the spec that was read.
   uint32_t sliding_window = 0;
+  bool gemma3 = false;  // architecture gemma3 instead of llama
   uint64_t seed = 1;
 };
 
@@ -161,25 +169,30 @@ struct LlamaShape {
 inline ModelFile llama_model(const LlamaShape& shape) {
   ModelFile file;
   Prng prng(shape.seed);
-  file.put_string("general.architecture", "llama");
+  const std::string arch = shape.gemma3 ? "gemma3" : "llama";
+  file.put_string("general.architecture", arch);
   file.put_string("general.name", "random");
-  file.put_uint("llama.vocab_size", shape.vocab);
-  file.put_uint("llama.context_length", shape.context);
-  file.put_uint("llama.embedding_length", shape.embedding);
-  file.put_uint("llama.block_count", shape.layers);
-  file.put_uint("llama.feed_forward_length", shape.ffn);
-  file.put_uint("llama.attention.head_count", shape.heads);
-  file.put_uint("llama.attention.head_count_kv", shape.kv_heads);
+  file.put_uint(arch + ".vocab_size", shape.vocab);
+  file.put_uint(arch + ".context_length", shape.context);
+  file.put_uint(arch + ".embedding_length", shape.embedding);
+  file.put_uint(arch + ".block_count", shape.layers);
+  file.put_uint(arch + ".feed_forward_length", shape.ffn);
+  file.put_uint(arch + ".attention.head_count", shape.heads);
+  file.put_uint(arch + ".attention.head_count_kv", shape.kv_heads);
   if (shape.head_dim * shape.heads != shape.embedding) {
-    file.put_uint("llama.attention.key_length", shape.head_dim);
-    file.put_uint("llama.attention.value_length", shape.head_dim);
+    file.put_uint(arch + ".attention.key_length", shape.head_dim);
+    file.put_uint(arch + ".attention.value_length", shape.head_dim);
   }
-  file.put_uint("llama.rope.dimension_count", shape.rope_dims);
-  file.put_float("llama.rope.freq_base", 10000.0F);
-  file.put_float("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  file.put_uint(arch + ".rope.dimension_count", shape.rope_dims);
+  file.put_float(arch + ".rope.freq_base", 10000.0F);
+  file.put_float(arch + ".attention.layer_norm_rms_epsilon", 1e-5F);
   if (shape.rope_linear != 0) {
-    file.put_string("llama.rope.scaling.type", "linear");
-    file.put_float("llama.rope.scaling.factor", shape.rope_linear);
+    file.put_string(arch + ".rope.scaling.type", "linear");
+    file.put_float(arch + ".rope.scaling.factor", shape.rope_linear);
+  }
+  if (shape.gemma3) {
+    file.put_uint("gemma3.attention.sliding_window", shape.sliding_window);
+    file.put_uint("gemma3.attention.sliding_window_pattern", 2);
   }
   const auto matrix = [&](const std::string& name, TensorType type, uint64_t columns,
                           uint64_t rows) {
@@ -211,6 +224,12 @@ inline ModelFile llama_model(const LlamaShape& shape) {
     matrix(layer + "ffn_gate.weight", shape.type, shape.embedding, shape.ffn);
     matrix(layer + "ffn_up.weight", shape.type, shape.embedding, shape.ffn);
     matrix(layer + "ffn_down.weight", shape.type, shape.ffn, shape.embedding);
+    if (shape.gemma3) {
+      vector(layer + "attn_q_norm.weight", shape.head_dim, 1.0F, 0.3F);
+      vector(layer + "attn_k_norm.weight", shape.head_dim, 1.0F, 0.3F);
+      vector(layer + "post_attention_norm.weight", shape.embedding, 1.0F, 0.3F);
+      vector(layer + "post_ffw_norm.weight", shape.embedding, 1.0F, 0.3F);
+    }
     if (shape.bias) {
       vector(layer + "attn_q.bias", query, 0, 0.5F);
       vector(layer + "attn_k.bias", key, 0, 0.5F);

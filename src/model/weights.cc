@@ -56,25 +56,23 @@ class Loader {
 
   Status embeddings(const std::string& name, bool also_head, ModelWeights& out) {
     const gguf::Tensor& tensor = find(name);
+    if (also_head && kernels::linear_family(tensor.type) == kernels::LinearFamily::kInteger) {
+      PW_ASSIGN_OR_RETURN(out.head, matrix(name));
+      return Status::ok();
+    }
     auto decoder = kernels::find_to_float(tensor.type);
     if (!decoder) return named(name, decoder.error());
     out.embedding_decoder = *decoder;
     out.embedding_row_bytes = kernels::row_bytes(tensor.type, tensor.columns());
     out.embeddings = copy(file_.data(tensor));
     bytes_ += out.embeddings.size();
-    if (!also_head) {
-      count(tensor);
-      return Status::ok();
-    }
-    // In the f32 family the head reads the same bytes; the integer family packs its own.
+    count(tensor);
+    if (!also_head) return Status::ok();
+    // In the f32 family the head reads the same bytes.
     auto packed = kernels::LinearWeights::pack(tensor.type, tensor.rows(), tensor.columns(),
                                                {out.embeddings.data(), out.embeddings.size()});
     if (!packed) return named(name, packed.error());
     out.head.linear = std::move(*packed);
-    if (out.head.linear.family() == kernels::LinearFamily::kInteger) {
-      bytes_ += out.head.linear.bytes();
-    }
-    count(tensor);
     return Status::ok();
   }
 
@@ -149,6 +147,15 @@ Result<ModelWeights> load(const gguf::File& file, const ModelSpec& spec,
     }
     if (spec.layers[i].output_bias) {
       PW_ASSIGN_OR_RETURN(layer.output_bias, loader.vector(in_layer("attn_output.bias")));
+    }
+    if (spec.layers[i].qk_norm) {
+      PW_ASSIGN_OR_RETURN(layer.query_norm, loader.vector(in_layer("attn_q_norm.weight")));
+      PW_ASSIGN_OR_RETURN(layer.key_norm, loader.vector(in_layer("attn_k_norm.weight")));
+    }
+    if (spec.layers[i].post_norms) {
+      PW_ASSIGN_OR_RETURN(layer.post_attention_norm,
+                          loader.vector(in_layer("post_attention_norm.weight")));
+      PW_ASSIGN_OR_RETURN(layer.post_ffn_norm, loader.vector(in_layer("post_ffw_norm.weight")));
     }
     out.layers.push_back(std::move(layer));
   }

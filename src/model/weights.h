@@ -34,14 +34,18 @@ struct LayerWeights {
   kernels::AlignedArray<float> query_bias, key_bias, value_bias;  // empty without
   Matrix output;                                                  // [embedding][heads * value_dim]
   kernels::AlignedArray<float> output_bias;                       // empty without
-  kernels::AlignedArray<float> ffn_norm;                          // [embedding]
-  Matrix gate, up;                                                // [ffn][embedding]
-  Matrix down;                                                    // [embedding][ffn]
+  kernels::AlignedArray<float> query_norm, key_norm;              // [key_dim], empty without
+  kernels::AlignedArray<float> post_attention_norm, post_ffn_norm;  // [embedding], empty without
+  kernels::AlignedArray<float> ffn_norm;                            // [embedding]
+  Matrix gate, up;                                                  // [ffn][embedding]
+  Matrix down;                                                      // [embedding][ffn]
 };
 
 /// Thread: immutable after load.
 struct ModelWeights {
-  /// [vocab_size][embedding] in the file's own type, one row decoded at a time.
+  /// [vocab_size][embedding] in the file's own type, one row decoded at a time. Empty when the
+  /// output head is tied to it and packed: rows are then read back from the panels, because of all
+  /// tensors this is the one that is too large to hold twice.
   kernels::AlignedArray<std::byte> embeddings;
   uint64_t embedding_row_bytes = 0;
   kernels::ToFloat embedding_decoder = nullptr;
@@ -52,6 +56,10 @@ struct ModelWeights {
   uint64_t bytes = 0;                        // memory taken
 
   void embed(TokenId token, std::size_t columns, float* out) const {
+    if (embeddings.size() == 0) {
+      head.linear.decode_row(static_cast<std::size_t>(token.value), out);
+      return;
+    }
     embedding_decoder(embeddings.data() + static_cast<uint64_t>(token.value) * embedding_row_bytes,
                       out, static_cast<int64_t>(columns));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Promise 1 on the real model, at the executor: the logits of a sequence have the same bits however
-// it was batched, chunked, threaded and blocked, and with or without a KV cache.
+// Promise 1 on the real models, at the executor: the logits of a sequence have the same bits
+// however it was batched, chunked, threaded and blocked, and with or without a KV cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,38 +26,44 @@ struct Prompt {
   uint32_t logits_from;
 };
 
-class ExecutorEquality : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    model_ = new Result<RealModel>(open_real_model());
-    completions_ = new Result<std::vector<Completion>>(read_completions());
-  }
-  static void TearDownTestSuite() {
-    delete model_;
-    delete completions_;
-  }
+struct Case {
+  const char* name;
+  const Source& source;
+  std::vector<std::size_t> completions;  // the last one is long
+  std::size_t long_prompt;               // its tokens
+};
 
+/// SmolLM2: seven short prompts with their completions, and one that crosses two segments of
+/// attention (256). Gemma 3: three, and one that leaves its window of 512 behind.
+const Case kCases[] = {
+    {"SmolLM2", kSmolLm2, {0, 2, 4, 5, 8, 10, 13, 16}, 520},
+    {"Gemma3", kGemma3, {0, 4, 10, 16}, 600},
+};
+
+class ExecutorEquality : public ::testing::TestWithParam<Case> {
+ protected:
   void SetUp() override {
-    ASSERT_TRUE(model_->has_value()) << model_->error().message;
-    ASSERT_TRUE(completions_->has_value()) << completions_->error().message;
+    auto model = open_real_model(GetParam().source);
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    model_ = std::move(*model);
+    const auto completions = read_completions(GetParam().source);
+    ASSERT_TRUE(completions.has_value()) << completions.error().message;
     const char* chosen = std::getenv("PAGEWISE_TEST_SEED");
     seed_ = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 135;
     std::printf("seed %llu (PAGEWISE_TEST_SEED repeats one)\n",
                 static_cast<unsigned long long>(seed_));
-    // Seven short prompts with their completions, and one that crosses two segments of attention
-    // (256).
-    const std::vector<Completion>& all = **completions_;
-    for (const std::size_t i : {0U, 2U, 4U, 5U, 8U, 10U, 13U, 16U}) {
-      std::vector<TokenId> tokens = all[i].prompt_ids;
-      if (i == 16) tokens.resize(520);
+    for (const std::size_t i : GetParam().completions) {
+      const Completion& completion = completions->at(i);
+      std::vector<TokenId> tokens = completion.prompt_ids;
+      if (i == GetParam().completions.back()) tokens.resize(GetParam().long_prompt);
       const auto from = static_cast<uint32_t>(tokens.size() - 1);
-      tokens.insert(tokens.end(), all[i].tokens.begin(), all[i].tokens.end());
+      tokens.insert(tokens.end(), completion.tokens.begin(), completion.tokens.end());
       prompts_.push_back({tokens, from});
     }
   }
 
   std::unique_ptr<model::CpuExecutor> executor(uint32_t block_tokens, uint32_t threads) {
-    auto made = make_executor(**model_, {.block_tokens = block_tokens, .threads = threads});
+    auto made = make_executor(model_, {.block_tokens = block_tokens, .threads = threads});
     EXPECT_TRUE(made.has_value()) << made.error().message;
     return std::move(*made);
   }
@@ -105,16 +111,15 @@ class ExecutorEquality : public ::testing::Test {
     return bits;
   }
 
-  static Result<RealModel>* model_;
-  static Result<std::vector<Completion>>* completions_;
+  RealModel model_;
   uint64_t seed_ = 0;
   std::vector<Prompt> prompts_;
 };
 
-Result<RealModel>* ExecutorEquality::model_ = nullptr;
-Result<std::vector<Completion>>* ExecutorEquality::completions_ = nullptr;
+INSTANTIATE_TEST_SUITE_P(RealModels, ExecutorEquality, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
-TEST_F(ExecutorEquality, LogitsHaveTheSameBitsInEveryChunkThreadBlockAndBatchRules1And4) {
+TEST_P(ExecutorEquality, LogitsHaveTheSameBitsInEveryChunkThreadBlockAndBatchRules1And4) {
   const Bits expected = one_by_one(*executor(32, 1), 512);
   const auto check = [&](uint32_t block_tokens, uint32_t threads, std::vector<uint32_t> chunks) {
     const auto made = executor(block_tokens, threads);
@@ -123,7 +128,7 @@ TEST_F(ExecutorEquality, LogitsHaveTheSameBitsInEveryChunkThreadBlockAndBatchRul
           << "blocks of " << block_tokens << ", " << threads << " threads, chunks of " << chunk;
     }
     EXPECT_EQ(batched(*made), expected)
-        << "batch of 8, blocks of " << block_tokens << ", " << threads << " threads";
+        << "all in a batch, blocks of " << block_tokens << ", " << threads << " threads";
   };
   check(16, 1, {7});
   check(16, 2, {64});
@@ -133,7 +138,7 @@ TEST_F(ExecutorEquality, LogitsHaveTheSameBitsInEveryChunkThreadBlockAndBatchRul
   check(128, 2, {7, 64, 512});
 }
 
-TEST_F(ExecutorEquality, DecodingWithoutACacheGivesTheSameBits) {
+TEST_P(ExecutorEquality, DecodingWithoutACacheGivesTheSameBits) {
   const auto made = executor(32, 2);
   const Bits expected = one_by_one(*made, 512);
   for (std::size_t s = 0; s < prompts_.size(); ++s) {
@@ -151,7 +156,7 @@ TEST_F(ExecutorEquality, DecodingWithoutACacheGivesTheSameBits) {
   }
 }
 
-TEST_F(ExecutorEquality, APrefixTakenOverInThePlaceOfItsOwnGivesTheSameBits) {
+TEST_P(ExecutorEquality, APrefixTakenOverInThePlaceOfItsOwnGivesTheSameBits) {
   const auto made = executor(32, 2);
   const Prompt& prompt = prompts_.back();
   std::vector<uint64_t> bits(prompt.tokens.size());

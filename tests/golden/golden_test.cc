@@ -17,11 +17,17 @@ namespace pagewise::golden {
 namespace {
 
 constexpr std::size_t kMeasuredBest = 10;
-// The published implementation's mean on this model, and how much worse ours may be.
-constexpr double kPeerMean = 0.0019;
-constexpr double kMeanMax = 1.15 * kPeerMean;
-constexpr double kStepMax = 0.05;
 constexpr double kClearNats = 0.3;
+
+/// The published implementation's mean divergence on a model, and the bounds for ours.
+struct Bounds {
+  double peer_mean;
+  double mean_max;
+  double step_max;
+};
+constexpr Bounds kSmolLm2Bounds = {0.0019, 1.15 * 0.0019, 0.05};
+// The peer's own mean moves up to 0.0048 with its batch shape, 4 % under which is the bound.
+constexpr Bounds kGemma3Bounds = {0.0028, 0.0045, 0.07};
 
 /// Divergence of `measured` from `exact` over the tokens that both name, the rest taken as one
 /// event.
@@ -72,7 +78,8 @@ struct Means {
 };
 
 /// Teacher-forced through all completions on the instruction set that is chosen now.
-void measure(const RealModel& model, const std::vector<Completion>& completions) {
+void measure(const RealModel& model, const std::vector<Completion>& completions,
+             const Bounds& bounds) {
   const auto executor = make_executor(model, {});
   ASSERT_TRUE(executor.has_value()) << executor.error().message;
   Means ours, peer;
@@ -92,7 +99,7 @@ void measure(const RealModel& model, const std::vector<Completion>& completions)
       const std::vector<LogprobEntry>& exact = completion.exact[step];
       const std::vector<LogprobEntry> measured = best_of(logits);
       const double divergence_of_ours = divergence(exact, measured);
-      EXPECT_LE(divergence_of_ours, kStepMax);
+      EXPECT_LE(divergence_of_ours, bounds.step_max);
       if (exact[0].logprob - exact[1].logprob >= kClearNats) {
         EXPECT_EQ(measured[0].token, exact[0].token);
       }
@@ -108,22 +115,30 @@ void measure(const RealModel& model, const std::vector<Completion>& completions)
               std::string((*executor)->isa()).c_str());
   std::printf("  ours       mean %.5f  worst %.4f\n", ours.sum / steps, ours.worst);
   std::printf("  llama.cpp  mean %.5f  worst %.4f  (bound for ours: mean %.5f, worst %.2f)\n",
-              peer.sum / steps, peer.worst, kMeanMax, kStepMax);
-  EXPECT_LE(ours.sum / steps, kMeanMax);
+              peer.sum / steps, peer.worst, bounds.mean_max, bounds.step_max);
+  EXPECT_LE(ours.sum / steps, bounds.mean_max);
   // The recorded peer must come out as it was published: the measure itself is under test here.
-  EXPECT_NEAR(peer.sum / steps, kPeerMean, 0.0002);
+  EXPECT_NEAR(peer.sum / steps, bounds.peer_mean, 0.0002);
 }
 
-TEST(Golden, StaysAsNearToTheExactPassAsThePublishedImplementation) {
-  const auto model = open_real_model();
+void measure_on_each_isa(const Source& source, const Bounds& bounds) {
+  const auto model = open_real_model(source);
   ASSERT_TRUE(model.has_value()) << model.error().message;
-  const auto completions = read_completions();
+  const auto completions = read_completions(source);
   ASSERT_TRUE(completions.has_value()) << completions.error().message;
   ASSERT_FALSE(completions->empty());
   kernels::testing::on_each_isa([&](bool serves) {
     // Without FMA nothing is served in earnest, and 10,000 tokens take minutes.
-    if (serves) measure(*model, *completions);
+    if (serves) measure(*model, *completions, bounds);
   });
+}
+
+TEST(Golden, StaysAsNearToTheExactPassAsThePublishedImplementation) {
+  measure_on_each_isa(kSmolLm2, kSmolLm2Bounds);
+}
+
+TEST(Golden, StaysAsNearToTheExactPassOnGemma3WithItsSlidingWindows) {
+  measure_on_each_isa(kGemma3, kGemma3Bounds);
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ std::vector<std::vector<LogprobEntry>> read_steps(const json::value& value) {
 
 }  // namespace
 
-Result<std::vector<Completion>> read_completions() {
-  const std::string path = PAGEWISE_SOURCE_DIR "/tests/golden/smollm2-135m-q4_1.json";
+Result<std::vector<Completion>> read_completions(const Source& source) {
+  const std::string path = PAGEWISE_SOURCE_DIR "/tests/golden/" + std::string(source.golden);
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return Error{ErrorCode::kNotFound, path + ": cannot be read"};
   const std::string text((std::istreambuf_iterator<char>(stream)),
@@ -43,6 +43,11 @@ Result<std::vector<Completion>> read_completions() {
       Completion& completion = completions.emplace_back();
       completion.prompt = json::value_to<std::string>(entry.at("prompt"));
       completion.prompt_ids = read_ids(entry.at("prompt_ids"));
+      if (source.bos)
+        completion.prompt_ids.insert(completion.prompt_ids.begin(), TokenId(*source.bos));
+      if (json::value_to<std::size_t>(entry.at("n_prompt")) != completion.prompt_ids.size()) {
+        return Error{ErrorCode::kMalformed, path + ": n_prompt is not the number of prompt tokens"};
+      }
       completion.tokens = read_ids(entry.at("tokens"));
       completion.steps = read_steps(entry.at("steps"));
       completion.exact = read_steps(entry.at("exact"));
@@ -53,17 +58,16 @@ Result<std::vector<Completion>> read_completions() {
   return completions;
 }
 
-Result<RealModel> open_real_model() {
-  const char* chosen = std::getenv("PAGEWISE_TEST_MODEL");
+Result<RealModel> open_real_model(const Source& source) {
+  const char* chosen = std::getenv(source.variable);
   const std::string path =
-      chosen != nullptr ? chosen : PAGEWISE_SOURCE_DIR "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+      chosen != nullptr ? chosen : PAGEWISE_SOURCE_DIR "/models/" + std::string(source.file);
   RealModel model;
   auto file = gguf::File::open(path);
   if (!file) {
-    return Error{
-        file.error().code,
-        file.error().message +
-            " (`./dev setup` fetches the test model; PAGEWISE_TEST_MODEL names another copy)"};
+    return Error{file.error().code, file.error().message +
+                                        " (`./dev setup` fetches the test models; " +
+                                        source.variable + " names another copy)"};
   }
   model.file = std::move(*file);
   PW_ASSIGN_OR_RETURN(model.spec, model::spec_from_gguf(*model.file));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real model that golden and equality tests compute with, and the recorded completions beside
-// it.
+// The real models that golden and equality tests compute with, and the recorded completions beside
+// them.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,19 @@
 
 namespace pagewise::golden {
 
+/// Where a model and what was recorded of it are found.
+struct Source {
+  const char* golden;          // of tests/golden
+  const char* file;            // of models/
+  const char* variable;        // of the environment: names another copy
+  std::optional<int32_t> bos;  // stands in front of every prompt
+};
+inline constexpr Source kSmolLm2 = {"smollm2-135m-q4_1.json", "SmolLM2-135M-Instruct.Q4_1.gguf",
+                                    "PAGEWISE_TEST_MODEL", std::nullopt};
+/// Sliding windows of 512 in five layers of six.
+inline constexpr Source kGemma3 = {"gemma3-270m-q4_k_m.json", "gemma-3-270m-q4_k_m.gguf",
+                                   "PAGEWISE_TEST_GEMMA", 2};
+
 struct LogprobEntry {
   int32_t token;
   double logprob;
@@ -26,23 +40,23 @@ struct LogprobEntry {
 /// says at each of its steps.
 struct Completion {
   std::string prompt;
-  std::vector<TokenId> prompt_ids;  // without a BOS
+  std::vector<TokenId> prompt_ids;  // with a BOS where the model has one
   std::vector<TokenId> tokens;
   std::vector<std::vector<LogprobEntry>> steps;  // the published implementation's best 10
   std::vector<std::vector<LogprobEntry>> exact;  // the exact pass's best 20
 };
 
-/// tests/golden/smollm2-135m-q4_1.json. Errors: kNotFound, kMalformed.
-Result<std::vector<Completion>> read_completions();
+/// Errors: kNotFound, kMalformed; also when the number of prompt tokens is not the recorded one.
+Result<std::vector<Completion>> read_completions(const Source& source = kSmolLm2);
 
 struct RealModel {
   std::unique_ptr<gguf::File> file;
   model::ModelSpec spec;
 };
 
-/// The file named by PAGEWISE_TEST_MODEL, else models/SmolLM2-135M-Instruct.Q4_1.gguf of this
-/// source tree. Errors: those of the file, with a line on how to get the model.
-Result<RealModel> open_real_model();
+/// The file that the environment names, else the one in models/ of this source tree. Errors: those
+/// of the file, with a line on how to get the model.
+Result<RealModel> open_real_model(const Source& source = kSmolLm2);
 
 struct ExecutorSetting {
   uint32_t block_tokens = 32;

@@ -33,24 +33,27 @@ void quantize_row(const float* x, std::size_t blocks, QuantGroup* groups, std::s
     const bool zero = !(amax >= 1e-30f);
     const F32 inverse = hn::Set(df, zero ? 0.0f : 127.0f / amax);
     alignas(64) int8_t quants[kQuantBlock];
-    I32 sums = hn::Zero(di);
+    I32 sums[2] = {hn::Zero(di), hn::Zero(di)};  // of the block's halves
     for (std::size_t v = 0; v < kVectorsPerBlock; ++v) {
       // The clamp only matters for values that are not finite: integers out of range would be
       // undefined.
       const F32 scaled =
           hn::Min(hn::Max(hn::Mul(values[v], inverse), hn::Set(df, -127.0f)), hn::Set(df, 127.0f));
       const I32 rounded = hn::NearestInt(scaled);
-      sums = hn::Add(sums, rounded);
+      I32& half_sum = sums[v / (kVectorsPerBlock / 2)];
+      half_sum = hn::Add(half_sum, rounded);
       hn::StoreU(hn::DemoteTo(hn::Rebind<int8_t, DI>(), rounded), hn::Rebind<int8_t, DI>(),
                  quants + v * kLanes);
     }
-    const int32_t sum = hn::GetLane(hn::SumOfLanes(di, sums));
+    const int32_t first_sum = hn::GetLane(hn::SumOfLanes(di, sums[0]));
+    const int32_t sum = first_sum + hn::GetLane(hn::SumOfLanes(di, sums[1]));
     for (std::size_t k = 0; k < kQuantBlock / 4; ++k)
       std::memcpy(group.quants[k][lane], quants + 4 * k, 4);
     const float scale = zero ? 0.0f : amax / 127.0f;
     group.scales[lane] = scale;
     group.scaled_sums[lane] = scale * static_cast<float>(sum);
     group.offset_sums[lane] = -128 * sum;
+    group.half_offset_sums[lane] = -128 * first_sum;
   }
 }
 

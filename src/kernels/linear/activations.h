@@ -28,7 +28,7 @@ struct QuantGroup {
   float scaled_sums[kQuantRows];  // scale * sum of quants: for weights with a minimum
   int32_t
       offset_sums[kQuantRows];  // -128 * sum of quants: for weights stored with an offset of 128
-  int32_t unused[kQuantRows];   // keeps groups on cache lines
+  int32_t half_offset_sums[kQuantRows];  // the same of the first 16 values
 };
 static_assert(sizeof(QuantGroup) == 192);
 

@@ -2,11 +2,11 @@
 // Linear layers: out[r][o] = sum over k of weights[o][k] * activations[r][k].
 //
 // Two families (contract rule 2):
-//   integer  Q4_1, Q8_0: repacked at load into panels of 16 outputs, so that vector lanes are
-//   outputs
-//            and no horizontal sum exists. Activations int8; exact int32 sums inside a block of 32,
-//            then one FMA a block in ascending k into one f32 accumulator per output. Q4_1 adds its
-//            minimum term with a second FMA right after the block's first.
+//   integer  Q4_1, Q5_0, Q8_0, Q4_K, Q6_K: repacked at load into panels of 16 outputs, so that
+//            vector lanes are outputs and no horizontal sum exists. Activations int8; exact integer
+//            sums inside a block of 32 (Q6_K's two scales a block included: they are integers),
+//            then one FMA a block in ascending k into one f32 accumulator per output. Q4_1 and Q4_K
+//            add their minimum term with a second FMA right after the block's first.
 //   f32      every other type: raw rows, decoded to f32 when used; one FMA chain in ascending k.
 // One row (decode) and many rows (prefill) follow the same sequence, so they give the same bits,
 // and so does every division of rows and panels among calls and threads.
@@ -54,6 +54,10 @@ class LinearWeights {
   std::size_t bytes() const {
     return family() == LinearFamily::kInteger ? packed_.size() : raw_.size();
   }
+
+  /// The f32 values of row `o`, columns() of them, with the bits that to_float.h gives: so that
+  /// embeddings tied to the output head need no second copy.
+  void decode_row(std::size_t o, float* out) const;
 
   // For kernels.
   const uint8_t* panel(std::size_t p) const { return packed_.data() + p * panel_bytes_; }

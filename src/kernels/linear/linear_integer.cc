@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/int_dot.h"
 #include "kernels/linear/linear_internal.h"
@@ -55,71 +56,233 @@ HWY_INLINE void prefetch_ahead(const uint8_t* p, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(p + kAhead + i);
 }
 
-// Q4_1. A panel block: 16 f16 scales, 16 f16 minima, 4 chunks of 16 outputs x 4 bytes: the low
-// nibbles of chunk j are values 4j..4j+3, the high ones 16 + 4j..: five cache lines. w = d q + m,
-// so sum w x = scale_x d (sum q xq) + m (scale_x sum xq).
-template <std::size_t R, std::size_t V>
-HWY_INLINE void tile_q4_1(const uint8_t* panel, std::size_t first_vector, const RowTile& rows,
-                          std::size_t blocks, float (*out)[kPanelOutputs]) {
+// Small scales of 16 outputs, one byte each.
+HWY_INLINE F32 load_unsigned(const uint8_t* p) {
+  const hn::Rebind<uint8_t, DI> du8;
+  return hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(du8, p)));
+}
+HWY_INLINE F32 load_signed(const uint8_t* p) {
+  const hn::Rebind<int8_t, DI> di8;
+  return hn::ConvertTo(DF(),
+                       hn::PromoteTo(DI(), hn::LoadU(di8, reinterpret_cast<const int8_t*>(p))));
+}
+
+// Where block b of a panel keeps what; linear_internal.h has the layouts.
+struct BlockAt {
+  const uint8_t* quants;  // high bits first, where there are any, then nibbles
+  const uint8_t* scales;  // of this block
+  const uint8_t* super;   // K types: f16 scales that eight blocks share
+};
+
+// The types whose codes are nibbles, with or without bits above them. A block's value:
+//   sum w x = scale_x d (sum q xq [- offset sum xq]) [+ m scale_x sum xq]
+// and with two integer scales a block, of 16 values each: scale_x d (s0 sum0 + s1 sum1).
+struct TypeQ4_1 {
+  static constexpr std::size_t kRowsMost = 12;
+  static constexpr int kHighBits = 0;
+  static constexpr bool kHasMinimum = true;
+  static constexpr std::size_t kQuantBytes = kNibbleBytes;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    const uint8_t* block = panel + b * kQ4BlockBytes;
+    return {block + 64, block, nullptr};
+  }
+  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
+    return load_halves(at.scales + 2 * lane);
+  }
+  static HWY_INLINE F32 minimum(const BlockAt& at, std::size_t lane) {
+    return load_halves(at.scales + 32 + 2 * lane);
+  }
+};
+
+struct TypeQ5_0 {
+  static constexpr std::size_t kRowsMost = 12;
+  static constexpr int kHighBits = 1;
+  static constexpr bool kHasMinimum = false;
+  static constexpr std::size_t kQuantBytes = kQ5BlockBytes;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    const uint8_t* pair = panel + b / 2 * kQ5PairBytes;
+    return {pair + 64 + b % 2 * kQ5BlockBytes, pair + b % 2 * 2 * kPanelOutputs, nullptr};
+  }
+  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
+    return load_halves(at.scales + 2 * lane);
+  }
+};
+
+struct TypeQ4_K {
+  static constexpr std::size_t kRowsMost = 12;
+  static constexpr int kHighBits = 0;
+  static constexpr bool kHasMinimum = true;
+  static constexpr std::size_t kQuantBytes = kNibbleBytes;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    const uint8_t* super = panel + b / kSuperBlocks * kQ4KSuperBytes;
+    const std::size_t i = b % kSuperBlocks;
+    return {super + kKScaleBytes + i * kNibbleBytes, super + 64 + 32 * i, super};
+  }
+  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
+    return hn::Mul(load_halves(at.super + 2 * lane), load_unsigned(at.scales + lane));
+  }
+  static HWY_INLINE F32 minimum(const BlockAt& at, std::size_t lane) {
+    return hn::Neg(
+        hn::Mul(load_halves(at.super + 32 + 2 * lane), load_unsigned(at.scales + 16 + lane)));
+  }
+};
+
+struct TypeQ6_K {
+  static constexpr std::size_t kRowsMost = 8;  // two sums a row
+  static constexpr int kHighBits = 2;
+  static constexpr bool kHasMinimum = false;
+  static constexpr std::size_t kQuantBytes = kQ6KBlockBytes;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    const uint8_t* super = panel + b / kSuperBlocks * kQ6KSuperBytes;
+    const std::size_t i = b % kSuperBlocks;
+    return {super + kKScaleBytes + i * kQ6KBlockBytes, super + 64 + 32 * i, super};
+  }
+  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
+    return load_halves(at.super + 2 * lane);
+  }
+};
+
+struct TypeQ8_0 {
+  static constexpr std::size_t kRowsMost = 12;
+};
+
+// What is added to the sums of a block's low and high nibbles for the offset of its codes.
+template <typename W>
+HWY_INLINE int32_t low_offset(const QuantGroup& group, std::size_t row) {
+  if (W::kHighBits == 1) return group.offset_sums[row] / 8;  // 16 of 128, of all values
+  return W::kHighBits == 2 ? group.half_offset_sums[row] / 4 : 0;
+}
+template <typename W>
+HWY_INLINE int32_t high_offset(const QuantGroup& group, std::size_t row) {
+  return W::kHighBits == 2 ? (group.offset_sums[row] - group.half_offset_sums[row]) / 4 : 0;
+}
+
+// Sums of low and high nibbles stand apart where they have scales of their own, where a lone row
+// hides latency behind a second chain, and where eight products of 5 bits would not fit 16 bits.
+template <typename W, std::size_t R>
+inline constexpr std::size_t kSumsOf = W::kHighBits == 2 ||
+                                               (PAGEWISE_DOT4 ? R == 1 : W::kHighBits == 1)
+                                           ? 2
+                                           : 1;
+// Whether sums have 32 bits from the start. 16 bits hold 8 x 2 x 15 x 127 = 30,480 (nibbles, a
+// whole block) and 4 x 2 x 31 x 127 = 31,496 (5 bits, half a block).
+template <typename W>
+inline constexpr bool kWideSums = PAGEWISE_DOT4 || W::kHighBits == 2;
+
+template <int kLeft>
+HWY_INLINE I32 shifted(I32 x) {
+  const DU du;
+  const U32 bits = hn::BitCast(du, x);
+  if constexpr (kLeft >= 0) return hn::BitCast(DI(), hn::ShiftLeft<kLeft>(bits));
+  return hn::BitCast(DI(), hn::ShiftRight<(kLeft < 0 ? -kLeft : 0)>(bits));
+}
+
+template <typename W>
+HWY_INLINE I32 add_products(I32 sum, I32 codes, I32 x) {
+#if PAGEWISE_DOT4
+  return dot4(sum, codes, x);
+#else
+  if constexpr (kWideSums<W>) return hn::Add(sum, fold16(pairs(codes, x)));
+  return add16(sum, pairs(codes, x));
+#endif
+}
+
+// Chunk J of a block: values 4J.. and 16 + 4J..
+template <typename W, std::size_t R, std::size_t V, int J>
+HWY_INLINE void add_chunk(const BlockAt& at, std::size_t first_vector, const RowTile& rows,
+                          std::size_t b, const I32 (&high_bits)[2][V],
+                          I32 (&sums)[kSumsOf<W, R>][R][V]) {
+  const DI di;
+  const I32 nibbles = hn::Set(di, 0x0f0f0f0f);
+  const uint8_t* chunk = at.quants + (W::kQuantBytes - kNibbleBytes) + 64 * J;
+  for (std::size_t v = 0; v < V; ++v) {
+    const I32 packed =
+        hn::Load(di, reinterpret_cast<const int32_t*>(chunk + (first_vector + v) * kLanes * 4));
+    I32 low = hn::And(packed, nibbles);
+    I32 high = hn::And(shifted<-4>(packed), nibbles);
+    if constexpr (W::kHighBits == 1) {
+      const I32 bit = hn::Set(di, 0x10101010);
+      low = hn::Or(low, hn::And(shifted<4 - J>(high_bits[0][v]), bit));
+      high = hn::Or(high, hn::And(shifted<-J>(high_bits[0][v]), bit));
+    } else if constexpr (W::kHighBits == 2) {
+      const I32 pair = hn::Set(di, 0x30303030);
+      low = hn::Or(low, hn::And(shifted<4 - 2 * J>(high_bits[0][v]), pair));
+      high = hn::Or(high, hn::And(shifted<4 - 2 * J>(high_bits[1][v]), pair));
+    }
+    for (std::size_t r = 0; r < R; ++r) {
+      constexpr std::size_t kHigh = kSumsOf<W, R> - 1;
+      sums[0][r][v] = add_products<W>(sums[0][r][v], low, quants_of<R>(rows, b, J, r));
+      sums[kHigh][r][v] = add_products<W>(sums[kHigh][r][v], high, quants_of<R>(rows, b, J + 4, r));
+    }
+  }
+}
+
+template <typename W, std::size_t R, std::size_t V>
+HWY_INLINE void tile_nibbles(const uint8_t* panel, std::size_t first_vector, const RowTile& rows,
+                             std::size_t blocks, float (*out)[kPanelOutputs]) {
   const DF df;
   const DI di;
-  const DU du;
-  const I32 nibbles = hn::Set(di, 0x0f0f0f0f);
+  constexpr std::size_t kSums = kSumsOf<W, R>;
   F32 acc[R][V];
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t v = 0; v < V; ++v) acc[r][v] = hn::Zero(df);
   }
-  for (std::size_t b = 0; b < blocks; ++b, panel += kQ4BlockBytes) {
-    prefetch_ahead(panel, kQ4BlockBytes);
-    I32 sums[R][V];
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const BlockAt at = W::at(panel, b);
+    prefetch_ahead(at.quants, W::kQuantBytes);
+    I32 sums[kSums][R][V];
     for (std::size_t r = 0; r < R; ++r) {
-      for (std::size_t v = 0; v < V; ++v) sums[r][v] = hn::Zero(di);
-    }
-#if PAGEWISE_DOT4
-    I32 more[V];
-    for (std::size_t v = 0; v < V; ++v) more[v] = hn::Zero(di);
-#endif
-    for (std::size_t j = 0; j < 4; ++j) {
+      const QuantGroup& group = rows.groups[r / kQuantRows][b];
+      const std::size_t row = rows.lane + r % kQuantRows;
       for (std::size_t v = 0; v < V; ++v) {
-        const uint8_t* at = panel + 64 + 64 * j + (first_vector + v) * kLanes * 4;
-        const I32 packed = hn::Load(di, reinterpret_cast<const int32_t*>(at));
-        const I32 low = hn::And(packed, nibbles);
-        const I32 high =
-            hn::And(hn::BitCast(di, hn::ShiftRight<4>(hn::BitCast(du, packed))), nibbles);
-        for (std::size_t r = 0; r < R; ++r) {
-          const I32 x_low = quants_of<R>(rows, b, j, r);
-          const I32 x_high = quants_of<R>(rows, b, j + 4, r);
-#if PAGEWISE_DOT4
-          sums[r][v] = dot4(sums[r][v], low, x_low);
-          if constexpr (R == 1) {
-            more[v] =
-                dot4(more[v], high, x_high);  // a second chain hides the latency of a lone row
-          } else {
-            sums[r][v] = dot4(sums[r][v], high, x_high);
-          }
-#else
-          // At most 8 x 2 x 15 x 127 = 30,480: the whole block fits 16 bits.
-          sums[r][v] = add16(sums[r][v], pairs(low, x_low));
-          sums[r][v] = add16(sums[r][v], pairs(high, x_high));
-#endif
-        }
+        sums[kSums - 1][r][v] = hn::Set(di, kWideSums<W> ? high_offset<W>(group, row) : 0);
+        sums[0][r][v] = hn::Set(di, kWideSums<W> ? low_offset<W>(group, row) : 0);
       }
     }
+    I32 high_bits[2][V];
+    for (std::size_t v = 0; v < V; ++v) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        const uint8_t* bits = at.quants + 64 * half + (first_vector + v) * kLanes * 4;
+        high_bits[half][v] = static_cast<std::size_t>(W::kHighBits) > half
+                                 ? hn::Load(di, reinterpret_cast<const int32_t*>(bits))
+                                 : hn::Zero(di);
+      }
+    }
+    add_chunk<W, R, V, 0>(at, first_vector, rows, b, high_bits, sums);
+    add_chunk<W, R, V, 1>(at, first_vector, rows, b, high_bits, sums);
+    add_chunk<W, R, V, 2>(at, first_vector, rows, b, high_bits, sums);
+    add_chunk<W, R, V, 3>(at, first_vector, rows, b, high_bits, sums);
     for (std::size_t v = 0; v < V; ++v) {
       const std::size_t lane = (first_vector + v) * kLanes;
-      const F32 d = load_halves(panel + 2 * lane);
-      const F32 m = load_halves(panel + 32 + 2 * lane);
+      const F32 d = W::scale(at, lane);
       for (std::size_t r = 0; r < R; ++r) {
         const QuantGroup& group = rows.groups[r / kQuantRows][b];
         const std::size_t row = rows.lane + r % kQuantRows;
-#if PAGEWISE_DOT4
-        const I32 sum = R == 1 ? hn::Add(sums[r][v], more[v]) : sums[r][v];
-#else
-        const I32 sum = fold16(sums[r][v]);
+#if !PAGEWISE_DOT4
+        if constexpr (!kWideSums<W>) {
+          for (std::size_t s = 0; s < kSums; ++s) sums[s][r][v] = fold16(sums[s][r][v]);
+          if constexpr (W::kHighBits != 0) {
+            sums[0][r][v] = hn::Add(sums[0][r][v], hn::Set(di, low_offset<W>(group, row)));
+          }
+        }
 #endif
+        F32 sum;
+        if constexpr (W::kHighBits == 2) {
+          // Exact in f32: two sums of at most 16 x 32 x 127, times 128, stay below 2^24.
+          sum = hn::Mul(hn::ConvertTo(df, sums[0][r][v]), load_signed(at.scales + lane));
+          sum = hn::MulAdd(hn::ConvertTo(df, sums[kSums - 1][r][v]),
+                           load_signed(at.scales + 16 + lane), sum);
+        } else if constexpr (kSums == 2) {
+          sum = hn::ConvertTo(df, hn::Add(sums[0][r][v], sums[kSums - 1][r][v]));
+        } else {
+          sum = hn::ConvertTo(df, sums[0][r][v]);
+        }
         const F32 scale = hn::Mul(d, hn::Set(df, group.scales[row]));
-        acc[r][v] = hn::MulAdd(hn::ConvertTo(df, sum), scale, acc[r][v]);
-        acc[r][v] = hn::MulAdd(m, hn::Set(df, group.scaled_sums[row]), acc[r][v]);
+        acc[r][v] = hn::MulAdd(sum, scale, acc[r][v]);
+        if constexpr (W::kHasMinimum) {
+          acc[r][v] =
+              hn::MulAdd(W::minimum(at, lane), hn::Set(df, group.scaled_sums[row]), acc[r][v]);
+        }
       }
     }
   }
@@ -207,25 +370,26 @@ HWY_INLINE void tile_q8_0(const uint8_t* panel, std::size_t first_vector, const 
 // One tile, all 16 outputs of a panel. Few rows take all vectors of a cache line at once, because
 // then the panel comes from memory; many rows take one vector at a time, because then registers are
 // short and the panel is in L1.
-template <std::size_t R, bool kQ4>
+template <std::size_t R, typename W>
 HWY_NOINLINE void panel_tile(const uint8_t* panel, const RowTile& rows, std::size_t blocks,
                              float* out, std::size_t out_stride, std::size_t outputs) {
   constexpr std::size_t V = R <= 2 ? HWY_MIN(kVectors, 2) : 1;
   alignas(64) float tile[R][kPanelOutputs];
   for (std::size_t v = 0; v < kVectors; v += V) {
-    if constexpr (kQ4) {
-      tile_q4_1<R, V>(panel, v, rows, blocks, tile);
-    } else {
+    if constexpr (std::is_same_v<W, TypeQ8_0>) {
       tile_q8_0<R, V>(panel, v, rows, blocks, tile);
+    } else {
+      tile_nibbles<W, R, V>(panel, v, rows, blocks, tile);
     }
   }
   for (std::size_t r = 0; r < R; ++r)
     std::memcpy(out + r * out_stride, tile[r], outputs * sizeof(float));
 }
 
-template <bool kQ4>
+template <typename W>
 void rows_of_panel(const uint8_t* panel, const Activations& x, Range rows, float* out,
                    std::size_t out_stride, std::size_t outputs) {
+  constexpr std::size_t kMost = HWY_MIN(kRowsMax, W::kRowsMost);
   const std::size_t blocks = x.blocks();
   for (std::size_t r = rows.begin; r < rows.end;) {
     RowTile tile{};
@@ -233,31 +397,31 @@ void rows_of_panel(const uint8_t* panel, const Activations& x, Range rows, float
     const std::size_t left = rows.end - r;
     // Whole groups go together, in tiles as even as they can be; a partial group is a small tile.
     std::size_t count = HWY_MIN(left, kQuantRows - tile.lane);
-    if (tile.lane == 0 && left >= kQuantRows && kRowsMax > kQuantRows) {
-      count = left >= 12 && left / 4 != 4 ? 12 : (left >= 8 ? 8 : 4);
+    if (tile.lane == 0 && left >= kQuantRows && kMost > kQuantRows) {
+      count = kMost == 12 && left >= 12 && left / 4 != 4 ? 12 : (left >= 8 ? 8 : 4);
     }
     const std::size_t groups = (count + kQuantRows - 1) / kQuantRows;
     for (std::size_t g = 0; g < groups; ++g) tile.groups[g] = x.group(r / kQuantRows + g);
     float* to = out + (r - rows.begin) * out_stride;
     switch (count) {
       case 1:
-        panel_tile<1, kQ4>(panel, tile, blocks, to, out_stride, outputs);
+        panel_tile<1, W>(panel, tile, blocks, to, out_stride, outputs);
         break;
       case 2:
-        panel_tile<2, kQ4>(panel, tile, blocks, to, out_stride, outputs);
+        panel_tile<2, W>(panel, tile, blocks, to, out_stride, outputs);
         break;
       case 3:
-        panel_tile<3, kQ4>(panel, tile, blocks, to, out_stride, outputs);
+        panel_tile<3, W>(panel, tile, blocks, to, out_stride, outputs);
         break;
       case 4:
-        panel_tile<4, kQ4>(panel, tile, blocks, to, out_stride, outputs);
+        panel_tile<4, W>(panel, tile, blocks, to, out_stride, outputs);
         break;
       default:
-        if constexpr (kRowsMax > kQuantRows) {
-          if (count == 8) {
-            panel_tile<8, kQ4>(panel, tile, blocks, to, out_stride, outputs);
+        if constexpr (kMost > kQuantRows) {
+          if (kMost == 8 || count == 8) {
+            panel_tile<8, W>(panel, tile, blocks, to, out_stride, outputs);
           } else {
-            panel_tile<12, kQ4>(panel, tile, blocks, to, out_stride, outputs);
+            panel_tile<kMost, W>(panel, tile, blocks, to, out_stride, outputs);
           }
         }
         break;
@@ -272,20 +436,30 @@ void linear_integer(const LinearWeights& weights, const Activations& x, Range ro
   // while the block's tiles pass. Multiples of 12 and 4, so that only a range's end has odd tiles.
   const std::size_t group_bytes = x.blocks() * sizeof(QuantGroup);
   const std::size_t row_block = HWY_MAX(192 * 1024 / (3 * group_bytes), 1) * 12;
-  const bool q4 = weights.type() == TensorType::kQ4_1;
+  auto* rows_of = rows_of_panel<TypeQ8_0>;
+  switch (weights.type()) {
+    case TensorType::kQ4_1:
+      rows_of = rows_of_panel<TypeQ4_1>;
+      break;
+    case TensorType::kQ5_0:
+      rows_of = rows_of_panel<TypeQ5_0>;
+      break;
+    case TensorType::kQ4_K:
+      rows_of = rows_of_panel<TypeQ4_K>;
+      break;
+    case TensorType::kQ6_K:
+      rows_of = rows_of_panel<TypeQ6_K>;
+      break;
+    default:
+      break;
+  }
   for (std::size_t begin = rows.begin; begin < rows.end;) {
     // The first block is shortened to end on a multiple of four rows.
     const std::size_t end = HWY_MIN(begin + row_block - begin % kQuantRows, rows.end);
     float* to = out + (begin - rows.begin) * out_stride;
     for (std::size_t p = panels.begin; p < panels.end; ++p) {
       const std::size_t outputs = HWY_MIN(kPanelOutputs, weights.outputs() - p * kPanelOutputs);
-      if (q4) {
-        rows_of_panel<true>(weights.panel(p), x, {begin, end}, to + p * kPanelOutputs, out_stride,
-                            outputs);
-      } else {
-        rows_of_panel<false>(weights.panel(p), x, {begin, end}, to + p * kPanelOutputs, out_stride,
-                             outputs);
-      }
+      rows_of(weights.panel(p), x, {begin, end}, to + p * kPanelOutputs, out_stride, outputs);
     }
     begin = end;
   }

@@ -37,8 +37,12 @@ std::vector<std::byte> random_weights(Prng& prng, TensorType type, std::size_t o
   };
   for (std::size_t at = 0; at < data.size(); at += info.block_bytes) {
     if (type == TensorType::kF16) put_half(at, static_cast<float>(prng.uniform() - 0.5));
-    if (type == TensorType::kQ4_1 || type == TensorType::kQ8_0)
+    if (type == TensorType::kQ4_1 || type == TensorType::kQ5_0 || type == TensorType::kQ8_0)
       put_half(at, static_cast<float>(prng.uniform() * 0.1));
+    if (type == TensorType::kQ4_K || type == TensorType::kQ5_K) {
+      put_half(at, static_cast<float>(prng.uniform() * 0.01));
+      put_half(at + 2, static_cast<float>(prng.uniform() * 0.02));
+    }
     if (type == TensorType::kQ4_1) put_half(at + 2, static_cast<float>(prng.uniform() - 0.5));
     if (type == TensorType::kQ6_K) put_half(at + 208, static_cast<float>(prng.uniform() * 0.01));
   }
@@ -72,8 +76,9 @@ std::vector<float> run_all(const LinearWeights& w, const Activations& x) {
 
 class LinearOfType : public ::testing::TestWithParam<TensorType> {};
 INSTANTIATE_TEST_SUITE_P(Types, LinearOfType,
-                         ::testing::Values(TensorType::kQ4_1, TensorType::kQ8_0, TensorType::kF32,
-                                           TensorType::kF16, TensorType::kQ6_K),
+                         ::testing::Values(TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ8_0,
+                                           TensorType::kQ4_K, TensorType::kQ6_K, TensorType::kF32,
+                                           TensorType::kF16, TensorType::kQ5_K),
                          [](const auto& info) {
                            return std::string(tensor_type_info(info.param)->name);
                          });
@@ -156,15 +161,19 @@ TEST_P(LinearOfType, LinearRule1_SplittingPanelsAmongThreadsChangesNothing) {
 
 TEST(Linear, LinearRule2_IntegerSumsInsideABlockAreExactAtTheExtremes) {
   // All weights and activations at their largest: 16-bit sums would saturate if anything were off.
-  for (const TensorType type : {TensorType::kQ4_1, TensorType::kQ8_0}) {
-    const std::size_t columns = 64;
+  for (const TensorType type : {TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ8_0,
+                                TensorType::kQ4_K, TensorType::kQ6_K}) {
+    const std::size_t columns = 256;
+    const TensorTypeInfo& info = *tensor_type_info(type);
     std::vector<std::byte> data(16 * row_bytes(type, columns));
     const uint16_t one = float_to_half(1.0f);
     for (const int fill : {0xff, 0x80, 0x7f, 0x00, 0x81}) {
       std::memset(data.data(), fill, data.size());
-      for (std::size_t at = 0; at < data.size(); at += row_bytes(type, 32)) {
-        std::memcpy(data.data() + at, &one, 2);
-        if (type == TensorType::kQ4_1) std::memcpy(data.data() + at + 2, &one, 2);
+      for (std::size_t at = 0; at < data.size(); at += info.block_bytes) {
+        std::memcpy(data.data() + at + (type == TensorType::kQ6_K ? 208 : 0), &one, 2);
+        if (type == TensorType::kQ4_1 || type == TensorType::kQ4_K) {
+          std::memcpy(data.data() + at + 2, &one, 2);
+        }
       }
       const LinearWeights w = LinearWeights::pack(type, 16, columns, data).value();
       Activations x(3, columns);
@@ -196,9 +205,25 @@ TEST(Linear, LinearRule2_TypesOutsideTheIntegerFamilyReadF32ActivationsUnquantis
                                  x.row(1), 32));
 }
 
+TEST_P(LinearOfType, GivesItsRowsBackWithTheBitsOfTheDecoder) {
+  Prng prng(17);
+  const TensorType type = GetParam();
+  const std::size_t columns = 768 + (tensor_type_info(type)->block_elements <= 32 ? 32 : 0);
+  const std::vector<std::byte> data = random_weights(prng, type, 21, columns);
+  const LinearWeights w = LinearWeights::pack(type, 21, columns, data).value();
+  for (std::size_t o = 0; o < 21; ++o) {
+    std::vector<float> expected(columns);
+    std::vector<float> row(columns);
+    find_to_float(type).value()(data.data() + o * row_bytes(type, columns), expected.data(),
+                                static_cast<int64_t>(columns));
+    w.decode_row(o, row.data());
+    expect_same(row, expected, true);
+  }
+}
+
 TEST(Linear, WritesNothingBeyondItsOutputs) {
   Prng prng(15);
-  for (const TensorType type : {TensorType::kQ4_1, TensorType::kF16}) {
+  for (const TensorType type : {TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kF16}) {
     const std::vector<std::byte> data = random_weights(prng, type, 5, 64);
     const LinearWeights w = LinearWeights::pack(type, 5, 64, data).value();
     Activations x = random_activations(prng, 4, 64);
@@ -238,11 +263,14 @@ TEST(Activations, QuantiseEachBlockAsTheReferenceDoes) {
         const std::size_t lane = r % kQuantRows;
         EXPECT_EQ(group.scales[lane], expected.scale);
         int sum = 0;
+        int first_sum = 0;
         for (std::size_t k = 0; k < kQuantBlock; ++k) {
           EXPECT_EQ(group.quants[k / 4][lane][k % 4], expected.quants[k]);
           sum += expected.quants[k];
+          first_sum += k < kQuantBlock / 2 ? expected.quants[k] : 0;
         }
         EXPECT_EQ(group.offset_sums[lane], -128 * sum);
+        EXPECT_EQ(group.half_offset_sums[lane], -128 * first_sum);
         EXPECT_EQ(group.scaled_sums[lane], expected.scale * static_cast<float>(sum));
       }
     }

@@ -15,6 +15,17 @@
 
 namespace pagewise::model {
 
+inline constexpr uint64_t kDimMax = 1U << 20;
+inline constexpr uint64_t kHeadDimMax = 1024;
+inline constexpr uint64_t kLayersMax = 4096;
+
+/// The sizes that every decoder's header has.
+struct Dimensions {
+  uint32_t embedding = 0, context = 0, layers = 0, ffn = 0;
+  uint32_t heads = 0, kv_heads = 0, key_dim = 0, value_dim = 0;
+  float norm_eps = 0.0F;
+};
+
 /// Looks up `ARCHITECTURE.key` and bounds it: a header must not be able to ask for absurd sizes.
 class MetadataReader {
  public:
@@ -29,6 +40,15 @@ class MetadataReader {
   Result<double> real(std::string_view key, double min, double max) const;
   Result<double> real_or(std::string_view key, double min, double max, double fallback) const;
   Result<std::string> string_or(std::string_view key, std::string fallback) const;
+  /// Errors: those of uint() and real(); kMalformed when heads do not divide evenly.
+  Result<Dimensions> dimensions() const;
+  /// Errors: kUnsupported naming a kind of scaling other than none and linear.
+  Result<RopeSpec> rope(RopeKind kind, uint32_t key_dim) const;
+  /// Tokens, by the tokenizer's list or without one by the embeddings. Errors: kMalformed.
+  Result<uint32_t> vocabulary() const;
+  /// Keys that would make another model of this one, fluent and wrong, if they were left out.
+  /// Errors: kUnsupported naming the first that the file has.
+  Status refuse(std::initializer_list<std::string_view> names) const;
   std::string key(std::string_view name) const { return prefix_ + std::string(name); }
   Error error(std::string message) const;
   const gguf::File& file() const { return file_; }
@@ -49,6 +69,8 @@ class TensorChecker {
   Status require(const std::string& name, std::initializer_list<uint64_t> shape);
   /// As require(), for small tensors that are read as floats: norms, biases, factors.
   Status require_f32(const std::string& name, uint64_t elements);
+  /// The tensors of a layer whose names start with `prefix` ("blk.3."), as its spec asks for them.
+  Status require_layer(const std::string& prefix, const LayerSpec& layer, uint64_t embedding);
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   /// A tensor that may be there and is not needed.
   void ignore(const std::string& name) { used_.insert(name); }
@@ -70,5 +92,8 @@ class TensorChecker {
 /// adaptors/llama.cc: Llama 1, 2, 3 and what follows their shape (SmolLM2, Mistral without a
 /// window).
 Result<ModelSpec> llama_spec(const gguf::File& file);
+
+/// adaptors/gemma3.cc: Gemma 3, text only.
+Result<ModelSpec> gemma3_spec(const gguf::File& file);
 
 }  // namespace pagewise::model

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where Q4_K and Q6_K keep what belongs to one value of their blocks of 256: for everything that
+// reads them, to_float.h and the packing of linear layers. Layouts from the GGUF specification.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pagewise::kernels {
+
+inline constexpr std::size_t kSuperBlock = 256;
+
+/// Q4_K and Q5_K: eight 6-bit scales and eight 6-bit minima in 12 bytes, one of each per 32 values.
+struct ScaleMin {
+  int scale;
+  int min;
+};
+inline ScaleMin scale_min_k(const uint8_t* packed, int group) {
+  if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
+  return {(packed[group + 4] & 15) | ((packed[group - 4] >> 6) << 4),
+          (packed[group + 4] >> 4) | ((packed[group] >> 6) << 4)};
+}
+
+/// Q4_K, 144 bytes: f16 scale, f16 scale of the minima, 12 bytes of scales, 128 of nibbles.
+inline uint8_t q4_k_code(const uint8_t* block, std::size_t k) {
+  return (block[16 + 32 * (k / 64) + k % 32] >> (4 * (k / 32 % 2))) & 15;
+}
+
+/// Q6_K, 210 bytes: 128 of low nibbles, 64 of high pairs, 16 signed scales of 16 values each, an
+/// f16 scale. The code is the value plus 32.
+inline uint8_t q6_k_code(const uint8_t* block, std::size_t k) {
+  const std::size_t half = k / 128;
+  const std::size_t quarter = k / 32 % 4;
+  const int low = (block[64 * half + 32 * (quarter % 2) + k % 32] >> (4 * (quarter / 2))) & 15;
+  const int high = (block[128 + 32 * half + k % 32] >> (2 * quarter)) & 3;
+  return static_cast<uint8_t>(low | high << 4);
+}
+
+}  // namespace pagewise::kernels
