@@ -107,9 +107,7 @@ Result<RunResult> generate(const RunFlags& flags, const text::Tokenizer& tokeniz
   }
   result.prefill_ms = ms_between(start, first);
   result.decode_ms = ms_between(first, clock.now());
-  const std::size_t shown = result.text.size();
-  assembler.finish(result.text);
-  print_from(shown);
+  assembler.finish();
   return result;
 }
 
@@ -120,7 +118,7 @@ json::object to_json(const RunResult& result, std::size_t prompt_tokens,
     text::Utf8Assembler whole;
     std::string spelled;
     whole.push(tokenizer.token_bytes(token), spelled);
-    whole.finish(spelled);
+    if (!whole.empty()) spelled += "\xEF\xBF\xBD";
     return json::object{{"id", token.value}, {"token", spelled}, {"logprob", value}};
   };
   json::object out;

@@ -324,6 +324,10 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
   if (const auto bos = tokenizer.bos()) served.bos_token = tokenizer.token_bytes(*bos);
   if (const auto eos = tokenizer.eos()) served.eos_token = tokenizer.token_bytes(*eos);
   served.context_max = context;
+  for (uint32_t token = 0; token < tokenizer.vocab_size(); ++token) {
+    const std::size_t bytes = tokenizer.token_bytes(TokenId(static_cast<int32_t>(token))).size();
+    served.token_bytes_max = std::max(served.token_bytes_max, static_cast<uint32_t>(bytes));
+  }
   served.choices_max = flags.max_seqs;
   served.created_unix_s = unix_time_s();
   return served;

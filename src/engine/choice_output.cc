@@ -28,19 +28,15 @@ std::optional<std::size_t> ChoiceOutput::push(sampling::Sampled&& sampled) {
   return match(assembled_);
 }
 
-std::optional<std::size_t> ChoiceOutput::finish() {
+void ChoiceOutput::finish() {
   PW_CHECK(!stopped_ && !finished_);
-  assembled_.clear();
-  assembler_.finish(assembled_);
-  assembled_size_ += assembled_.size();
-  if (auto stop = match(assembled_)) return stop;
+  assembler_.finish();
   finished_ = true;
   if (matcher_) {
     const std::size_t before = text_.size();
     matcher_->finish(text_);
     released_size_ += text_.size() - before;
   }
-  return std::nullopt;
 }
 
 std::optional<std::size_t> ChoiceOutput::match(std::string_view text) {

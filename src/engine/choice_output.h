@@ -31,9 +31,9 @@ class ChoiceOutput {
   /// before the match will come out, and the only call left is take().
   std::optional<std::size_t> push(sampling::Sampled&& sampled);
 
-  /// No more tokens will come: an incomplete character becomes U+FFFD, held-back text is released.
-  /// Even that may complete a stop string.
-  std::optional<std::size_t> finish();
+  /// No more tokens will come: an incomplete character is dropped (its tokens come out, with their
+  /// bytes), held-back text is released.
+  void finish();
 
   /// Moves what is final into `delta` (text and tokens). False when there was nothing.
   bool take(Delta& delta);

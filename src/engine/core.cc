@@ -660,10 +660,7 @@ void Core::sample(Sequence& sequence, std::span<const float> logits) {
 }
 
 void Core::deliver(Sequence& sequence, FinishReason finish, std::optional<std::size_t> stop) {
-  if (finish != FinishReason::kNone && !stop) {
-    stop = sequence.output->finish();
-    if (stop) finish = FinishReason::kStopString;
-  }
+  if (finish != FinishReason::kNone && !stop) sequence.output->finish();
   Delta delta;
   const bool any = sequence.output->take(delta);
   if (!any && finish == FinishReason::kNone) return;

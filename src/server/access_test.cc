@@ -19,6 +19,23 @@ TEST(ApiKeys, ReadsOneKeyALineAndSkipsComments) {
   EXPECT_FALSE(keys.accepts("alph"));
 }
 
+TEST(ApiKeys, SkipsAByteOrderMarkAndKeepsANumberSignInsideAKey) {
+  const ApiKeys keys = ApiKeys::from_text(
+      "\xEF\xBB\xBF"
+      "alpha\nbe#ta #x\ngamma\t# y\n");
+  EXPECT_TRUE(keys.accepts("alpha"));
+  EXPECT_TRUE(keys.accepts("be#ta"));
+  EXPECT_TRUE(keys.accepts("gamma"));
+  EXPECT_FALSE(keys.accepts("be"));
+  EXPECT_FALSE(ApiKeys::from_text("\xEF\xBB\xBF# nothing\n").configured());
+}
+
+TEST(ApiKeys, NamesADirectoryAsOne) {
+  const auto keys = ApiKeys::from_file("/");
+  ASSERT_FALSE(keys.has_value());
+  EXPECT_EQ(keys.error().message, "/: a directory; give a file with one key a line");
+}
+
 TEST(ApiKeys, RefusesAFileWithoutAKeyOrWithoutAFile) {
   EXPECT_FALSE(ApiKeys::from_file("/nonexistent/keys").has_value());
   EXPECT_FALSE(ApiKeys::from_text("# nothing\n").configured());

@@ -39,7 +39,7 @@ struct RouteRow {
   std::string_view path;
   Route route;
   bool is_post;
-  bool open;     // asks for no key: health probes carry none
+  bool open;     // asks for no key: probes carry none
   bool with_v1;  // also under /v1
   std::string_view label;
 };
@@ -56,8 +56,8 @@ constexpr RouteRow kRoutes[] = {
     {"/healthz", Route::kHealth, false, true, false, "health"},
     {"/ready", Route::kReady, false, true, false, "ready"},
     {"/metrics", Route::kMetrics, false, false, false, "metrics"},
-    {"/version", Route::kVersion, false, false, false, "version"},
-    {"/", Route::kRoot, false, false, false, "root"},
+    {"/version", Route::kVersion, false, true, false, "version"},
+    {"/", Route::kRoot, false, true, false, "root"},
     {"/api/hello", Route::kHealth, false, true, false, "hello"},
 };
 constexpr RouteRow kModelRow = {"/models/", Route::kModel, false, false, true, "models"};
@@ -473,10 +473,12 @@ class Api final : public Handler {
     return make_exchange(std::move(exchange));
   }
 
-  static std::string namespace_of(const HttpRequest& request, const GenerationRequest& asked) {
+  /// Only a key that was checked names a cache: without a key file anybody may present anything.
+  std::string namespace_of(const HttpRequest& request, const GenerationRequest& asked) const {
     const std::string* workspace = request.header("anthropic-workspace-id");
-    return cache_namespace(presented_key(request).value_or(""),
-                           workspace == nullptr ? "" : *workspace, asked.cache_salt);
+    const std::string key =
+        setup_.keys.configured() ? presented_key(request).value_or("") : std::string();
+    return cache_namespace(key, workspace == nullptr ? "" : *workspace, asked.cache_salt);
   }
 
   const ApiSetup setup_;

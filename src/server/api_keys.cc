@@ -6,8 +6,10 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 namespace pagewise::server {
 namespace {
@@ -18,6 +20,16 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
+/// '#' starts a comment where a line starts or white space ends: a key may contain one.
+std::string_view without_comment(std::string_view line) {
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '#' && (i == 0 || line[i - 1] == ' ' || line[i - 1] == '\t')) {
+      return line.substr(0, i);
+    }
+  }
+  return line;
+}
+
 }  // namespace
 
 ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
@@ -25,18 +37,25 @@ ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
 }
 
 ApiKeys ApiKeys::from_text(std::string_view text) {
+  static constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<std::string> keys;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    line = trim(line.substr(0, line.find('#')));
+    line = trim(without_comment(line));
     if (!line.empty()) keys.emplace_back(line);
   }
   return ApiKeys(keys);
 }
 
 Result<ApiKeys> ApiKeys::from_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: a directory; give a file with one key a line", path)};
+  }
   std::ifstream file(path);
   if (!file) return Error{ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
   std::stringstream text;

@@ -19,8 +19,9 @@ class ApiKeys {
   /// No keys: any credential or none is accepted.
   ApiKeys() = default;
   explicit ApiKeys(const std::vector<std::string>& keys);
-  /// One key a line; '#' starts a comment; blank lines are skipped.
-  /// Errors: kIo; kInvalidArgument for a file without a key.
+  /// One key a line; '#' at a line's start or behind white space starts a comment; blank lines and
+  /// a byte order mark are skipped. Errors: kIo; kInvalidArgument for a directory or a file without
+  /// a key.
   static Result<ApiKeys> from_file(const std::string& path);
   static ApiKeys from_text(std::string_view text);
 

@@ -95,6 +95,26 @@ TEST_F(ApiTest, AsksForAKeyOnlyWhenKeysAreConfiguredAndNeverForHealth) {
   EXPECT_EQ(ask("GET", "/ready").status, 200);
 }
 
+TEST_F(ApiTest, AnswersProbesOfTheRootAndTheVersionWithoutAKeyButNotMetrics) {
+  start(ApiKeys({"k1"}));
+  EXPECT_EQ(ask("GET", "/").status, 200);
+  EXPECT_EQ(ask("HEAD", "/").status, 200);
+  EXPECT_EQ(ask("GET", "/version").status, 200);
+  EXPECT_EQ(ask("GET", "/metrics").status, 401);
+}
+
+TEST_F(ApiTest, NamesTheCacheByTheKeyOnlyWhenTheKeyWasChecked) {  // C09
+  const auto name_space = [&](std::string key, std::string more = "") {
+    ask("POST", "/v1/completions", R"({"model":"gpt-x","prompt":"a")" + more + "}",
+        {{"x-api-key", std::move(key)}});
+    return submitted_.back().cache.cache_namespace;
+  };
+  EXPECT_EQ(name_space("k1"), name_space("k2"));
+  EXPECT_NE(name_space("k1"), name_space("k1", R"(,"cache_salt":"s")"));
+  start(ApiKeys({"k1", "k2"}));
+  EXPECT_NE(name_space("k1"), name_space("k2"));
+}
+
 TEST_F(ApiTest, UsesTheShapesOfTheApiThatIsSpoken) {
   EXPECT_EQ(body(ask("GET", "/v1/x")).at("error").at("code").as_string(), "unknown_url");
   const json::value other = body(ask("GET", "/v1/x", "", {{"Anthropic-Version", "2023-06-01"}}));
@@ -118,7 +138,6 @@ TEST_F(ApiTest, HandsTheEngineWhatWasAsked) {
   EXPECT_EQ(request.max_tokens, 7U);
   EXPECT_EQ(request.choices, 3U);
   EXPECT_TRUE(request.ignore_eos);
-  EXPECT_NE(request.cache.cache_namespace, submitted_[1].cache.cache_namespace);
   EXPECT_NE(request.sampling.seed, submitted_[1].sampling.seed)
       << "without a seed each request draws its own";
 }

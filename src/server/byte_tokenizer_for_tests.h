@@ -12,7 +12,7 @@
 
 namespace pagewise::server {
 
-class ByteTokenizer final : public text::Tokenizer {
+class ByteTokenizer : public text::Tokenizer {
  public:
   explicit ByteTokenizer(bool add_bos = false) : add_bos_(add_bos) {
     for (int i = 0; i < 256; ++i) bytes_.push_back(std::string(1, static_cast<char>(i)));

@@ -186,10 +186,11 @@ class EngineExchange final : public Exchange {
     record(200, stop_label(finish_));
   }
 
-  /// Ends with an error: as the answer while nothing is sent, else as the stream's last event.
+  /// Ends with an error: as the answer while nothing is sent, else as the stream's last event. Then
+  /// the client has its 200, and so have log and metrics.
   void finish_with(const ApiError& error, Progress& progress) {
     done_ = true;
-    const int status = http_status(error, setup_.surface);
+    const int status = head_sent_ ? 200 : http_status(error, setup_.surface);
     if (head_sent_) {
       stream_->failed(error, progress.bytes);
     } else {
@@ -249,12 +250,25 @@ class EngineExchange final : public Exchange {
 
   void measure_gap(const Delta& delta, TimeNs at) {
     if (choice_seen_.size() < setup_.context.choices) choice_seen_.resize(setup_.context.choices);
+    if (first_at_ == 0) first_at_ = at;
     auto& [tokens, last_at] = choice_seen_[delta.choice];
     if (last_at != 0 && delta.completion_tokens > tokens && setup_.metrics != nullptr) {
       setup_.metrics->observe_tokens(seconds(at - last_at), delta.completion_tokens - tokens);
     }
     tokens = std::max(tokens, delta.completion_tokens);
     last_at = at;
+  }
+
+  /// What was seen of a request that ended before the engine could say so; times from the arrival
+  /// here, which is when the engine starts to count too.
+  Finished so_far() const {
+    Finished seen;
+    for (const Seen& choice : choice_seen_) seen.completion_tokens += choice.tokens;
+    if (first_at_ != 0) {
+      seen.first_ns = first_at_ - started_at_;
+      seen.total_ns = setup_.clock->now() - started_at_;
+    }
+    return seen;
   }
 
   /// Log line and metrics; once a request.
@@ -266,11 +280,7 @@ class EngineExchange final : public Exchange {
     facts.choices = setup_.context.choices;
     facts.stop = stop;
     if (admission_) facts.admission = *admission_;
-    if (finished_) {
-      facts.finished = *finished_;
-    } else {
-      for (const auto& [tokens, at] : choice_seen_) facts.finished.completion_tokens += tokens;
-    }
+    facts.finished = finished_ ? *finished_ : so_far();
     if (setup_.log) setup_.log(log_line(facts));
     if (setup_.metrics == nullptr) return;
     setup_.metrics->count_http(setup_.route, status);
@@ -307,6 +317,7 @@ class EngineExchange final : public Exchange {
   std::vector<Seen> choice_seen_;
   uint64_t max_tokens_ = 0;
   TimeNs started_at_ = 0;
+  TimeNs first_at_ = 0;  // when the engine gave the first delta
   TimeNs last_byte_at_ = 0;
   bool head_sent_ = false;
   bool done_ = false;

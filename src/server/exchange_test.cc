@@ -212,5 +212,24 @@ TEST_F(ExchangeTest, EndsAStreamWithAnErrorWhenTheServerStops) {
   EXPECT_EQ(cancelled_.size(), 1U);
 }
 
+TEST_F(ExchangeTest, LogsAStreamThatFailsLaterWithTheStatusThatWasSentAndItsRealTimes) {
+  clock_.advance(kSecond);  // a clock at zero would hide times that are not set
+  auto exchange = begin(true);
+  admit();
+  clock_.advance(kSecond / 4);
+  say("a");
+  for (int i = 0; i < 10; ++i) {
+    clock_.advance(kSecond / 10);
+    say("b");
+  }
+  exchange->poll(clock_.now());
+  exchange->shut_down();
+  exchange->poll(clock_.now());
+  ASSERT_EQ(log_.size(), 1U);
+  EXPECT_EQ(log_[0],
+            "req_1 chat 200 prompt=50 cached=32 created=0 out=11 queue=0ms ttft=250ms 10tok/s "
+            "blocks=2 (1 shared) stop=overloaded_error");
+}
+
 }  // namespace
 }  // namespace pagewise::server

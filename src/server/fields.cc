@@ -53,6 +53,26 @@ void Fields::unsupported(std::string_view path, std::string_view what) {
        "unsupported_parameter");
 }
 
+void Fields::not_offered(const json::object& in, std::string_view path, std::string_view name,
+                         Shape shape, std::string_view what) {
+  const json::value* value = find(in, name);
+  if (value == nullptr) return;
+  const std::string here = key(path, name);
+  const bool string_fits = shape == Shape::kString || shape == Shape::kStringOrObject;
+  const bool object_fits = shape == Shape::kObject || shape == Shape::kStringOrObject;
+  if (const json::array* array = value->if_array(); array != nullptr && shape == Shape::kArray) {
+    if (!array->empty()) unsupported(here, what);
+  } else if (const json::object* object = value->if_object(); object != nullptr && object_fits) {
+    if (!object->empty()) unsupported(here, what);
+  } else if (const json::string* text = value->if_string(); text != nullptr && string_fits) {
+    if (!text->empty()) unsupported(here, what);
+  } else {
+    static constexpr std::string_view kNames[] = {"an array", "an object", "a string",
+                                                  "a string or an object"};
+    wrong_type(here, kNames[static_cast<std::size_t>(shape)]);
+  }
+}
+
 void Fields::refuse(std::string_view path, std::string message) {
   fail(std::move(message), path, "");
 }

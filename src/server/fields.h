@@ -38,6 +38,11 @@ class Fields {
                std::string_view code = "invalid_value");
   /// "PATH: WHAT is not supported": for what is understood and not offered.
   void unsupported(std::string_view path, std::string_view what);
+  enum class Shape : uint8_t { kArray, kObject, kString, kStringOrObject };
+  /// For a field whose feature is not offered. Absent, null, and an empty array, object or string
+  /// of the field's own shape ask for nothing; another shape or a content is a complaint.
+  void not_offered(const json::object& in, std::string_view path, std::string_view name,
+                   Shape shape, std::string_view what);
   /// A rule across fields: the message as it stands, no code.
   void refuse(std::string_view path, std::string message);
 

@@ -47,6 +47,19 @@ std::string_view reason_phrase(int status) {
   }
 }
 
+/// The path of a request target: "/x?query", or as proxies send it "http://host/x?query".
+std::string_view path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!beast::iequals(target.substr(0, scheme.size()), scheme)) continue;
+    target.remove_prefix(scheme.size());
+    const std::size_t slash = target.find_first_of("/?#");
+    if (slash == std::string_view::npos || target[slash] != '/') return "/";
+    target.remove_prefix(slash);
+    break;
+  }
+  return target.substr(0, target.find_first_of("?#"));
+}
+
 /// Status line and headers up to the empty line, without the length.
 std::string head_text(const HttpResponse& response) {
   std::string out = fmt::format("HTTP/1.1 {} {}\r\ncontent-type: {}\r\n", response.status,
@@ -187,8 +200,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     HttpRequest out;
     const auto& message = parser.get();
     out.method = std::string(message.method_string());
-    const std::string_view target(message.target().data(), message.target().size());
-    out.path = std::string(target.substr(0, target.find_first_of("?#")));
+    out.path =
+        std::string(path_of(std::string_view(message.target().data(), message.target().size())));
     for (const auto& field : message) {
       out.headers.push_back({std::string(field.name_string()), std::string(field.value())});
     }

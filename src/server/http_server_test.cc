@@ -44,6 +44,7 @@ class Client {
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
+  void shut_sending() { ::shutdown(fd_, SHUT_WR); }
   /// False when the server closed its end.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -209,6 +210,26 @@ TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
   ASSERT_TRUE(client.send(post("/one", "1") + post("/two", "2")));
   EXPECT_NE(client.read_until("POST /one 1").find("200 OK"), std::string::npos);
   EXPECT_NE(client.read_until("POST /two 2").find("200 OK"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, TakesTheTargetInAbsoluteForm) {
+  Client client(port());
+  for (const auto& [target, path] :
+       {std::pair{"http://host/health?x=1", "/health"}, std::pair{"HTTPS://host:80/a/b", "/a/b"},
+        std::pair{"http://host", "/"}, std::pair{"http://host?x=/y", "/"},
+        std::pair{"/http://host/x", "/http://host/x"}}) {
+    ASSERT_TRUE(client.send(post(target, "1")));
+    const std::string answer = fmt::format("POST {} 1", path);
+    client.read_until("\r\n\r\n");
+    EXPECT_EQ(client.read_until(answer), answer) << target;
+  }
+}
+
+TEST_F(HttpServerTest, AnswersAtOnceWhatIsAskedByAClientThatSendsNoMore) {
+  Client client(port());
+  ASSERT_TRUE(client.send(post("/x", "last")));
+  client.shut_sending();
+  EXPECT_TRUE(client.read_all().ends_with("POST /x last"));
 }
 
 TEST_F(HttpServerTest, ReadsChunkedBodies) {

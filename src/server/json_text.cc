@@ -11,7 +11,7 @@ std::string valid_utf8(std::string_view bytes) {
   std::string out;
   text::Utf8Assembler assembler;
   assembler.push(bytes, out);
-  assembler.finish(out);
+  if (!assembler.empty()) out += "\xEF\xBF\xBD";
   return out;
 }
 

@@ -153,6 +153,26 @@ TEST(OpenAiParse, NamesEveryFieldThatIsNotOffered) {
       completion);
 }
 
+TEST(OpenAiParse, RefusesFieldsThatAreNotOfferedInAnotherShapeAndTakesEmptyOnesForAbsent) {
+  const std::string code = "invalid_type";
+  expect_refused(
+      {
+          {chat_with(R"("tools":0)"), "tools", code},
+          {chat_with(R"("tools":{})"), "tools", code},
+          {chat_with(R"("functions":false)"), "functions", code},
+          {chat_with(R"("function_call":[])"), "function_call", code},
+          {chat_with(R"("logit_bias":0)"), "logit_bias", code},
+          {chat_with(R"("logit_bias":[])"), "logit_bias", code},
+          {chat_with(R"("audio":0)"), "audio", code},
+          {R"({"model":"m","messages":[{"role":"user","content":"x","tool_calls":0}]})",
+           "messages[0].tool_calls", code},
+      },
+      chat);
+  expect_refused({{R"({"model":"m","prompt":"x","suffix":0})", "suffix", code}}, completion);
+  EXPECT_TRUE(chat(chat_with(R"("tools":[],"logit_bias":{},"audio":null,"functions":null)")));
+  EXPECT_TRUE(completion(R"({"model":"m","prompt":"x","suffix":""})"));
+}
+
 TEST(OpenAiParse, BoundsMaxTokensAsInC19) {
   EXPECT_EQ(chat(chat_with(R"("max_tokens":2147483648)"))->max_tokens, 2147483648U);
   expect_refused(
@@ -171,7 +191,11 @@ TEST(OpenAiParse, BoundsMaxTokensAsInC19) {
 
 TEST(OpenAiParse, BoundsNByTheSequencesThatMayRun) {
   EXPECT_TRUE(chat(chat_with(R"("n":64)")).has_value());
-  EXPECT_FALSE(chat(chat_with(R"("n":65)")).has_value());
+  const auto refused = chat(chat_with(R"("n":65)"));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, "integer_above_max_value");
+  EXPECT_NE(refused.error().message.find("at most 64"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("--max-seqs"), std::string::npos);
 }
 
 TEST(OpenAiParse, ReadsCompletionPromptsOfEveryKind) {
@@ -344,6 +368,20 @@ TEST(AnthropicParse, RefusesTheRowsOfTableE) {
         << row.body << "\n"
         << result.error().message;
   }
+}
+
+TEST(AnthropicParse, RefusesFieldsThatAreNotOfferedInAnotherShapeAndTakesEmptyOnesForAbsent) {
+  const std::string code = "invalid_type";
+  expect_refused(
+      {
+          {messages_with(R"("tools":0)"), "tools", code},
+          {messages_with(R"("tools":false)"), "tools", code},
+          {messages_with(R"("container":[])"), "container", code},
+          {messages_with(R"("mcp_servers":{})"), "mcp_servers", code},
+          {messages_with(R"("compaction":1)"), "compaction", code},
+      },
+      messages);
+  EXPECT_TRUE(messages(messages_with(R"("tools":[],"container":null,"mcp_servers":[])")));
 }
 
 TEST(AnthropicParse, AcceptsAMessageThatPrewarms) {

@@ -15,7 +15,40 @@ ApiError no_template(const ServedModel& model) {
           "messages", "", ""};
 }
 
-ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedModel& model) {
+/// The 400 of C18, or nothing. `count` is how many tokens there are, or at least are.
+std::optional<ApiError> check_count(std::size_t count, std::string_view at_least,
+                                    const GenerationRequest& request, const ServedModel& model) {
+  const uint32_t maximum = model.context_max - 1;
+  // A pre-warm generates nothing and may use the last position too, but one rule is easier to rely
+  // on.
+  if (count <= maximum) return std::nullopt;
+  ApiError error;
+  error.code = "context_length_exceeded";
+  error.param = request.format == Format::kCompletion ? "prompt" : "messages";
+  error.message =
+      request.format == Format::kMessages
+          ? fmt::format(
+                "prompt is too long: {}{} tokens > {} maximum (context {}, one token is "
+                "left for the answer)",
+                at_least, count, maximum, model.context_max)
+          : fmt::format(
+                "This model's maximum context length is {} tokens; the prompt has {}{} "
+                "(prompt is too long: "
+                "{}{} tokens > {} maximum, one token is left for the answer).",
+                model.context_max, at_least, count, at_least, count, maximum);
+  return error;
+}
+
+/// A text whose tokens could not all be in the context, however long each, is not tokenized at all.
+std::optional<ApiError> check_bytes(std::size_t bytes, const GenerationRequest& request,
+                                    const ServedModel& model, bool bounded) {
+  if (!bounded || model.token_bytes_max == 0) return std::nullopt;
+  const std::size_t count = (bytes + model.token_bytes_max - 1) / model.token_bytes_max;
+  return check_count(count, "at least ", request, model);
+}
+
+ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedModel& model,
+                              bool bounded) {
   if (model.chat_template == nullptr) return no_template(model);
   text::ChatInput input;
   input.bos_token = model.bos_token;
@@ -38,6 +71,9 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
     error.param = "messages";
     return error;
   }
+  if (auto error = check_bytes(rendered->text.size(), request, model, bounded)) {
+    return *std::move(error);
+  }
   text::EncodedText encoded = model.tokenizer->encode(*rendered);
   // The template usually writes BOS itself; exactly one, whoever writes it (C15).
   const auto bos = model.tokenizer->bos();
@@ -51,13 +87,15 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   return prompt;
 }
 
-ApiResult<Prompt> completion_prompt(const GenerationRequest& request, const ServedModel& model) {
+ApiResult<Prompt> completion_prompt(const GenerationRequest& request, const ServedModel& model,
+                                    bool bounded) {
   Prompt prompt;
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.prompt)) {
     prompt.tokens = *tokens;
     return prompt;
   }
   const auto& text = std::get<std::string>(request.prompt);
+  if (auto error = check_bytes(text.size(), request, model, bounded)) return *std::move(error);
   const text::Tokenizer& tokenizer = *model.tokenizer;
   // A raw prompt may spell control tokens: that is how people write templates by hand.
   prompt.tokens = tokenizer.encode(text, true);
@@ -70,6 +108,13 @@ ApiResult<Prompt> completion_prompt(const GenerationRequest& request, const Serv
     if (const auto start = bos ? bos : tokenizer.eos()) prompt.tokens.push_back(*start);
   }
   return prompt;
+}
+
+/// `bounded`: a text that cannot fit the context is refused before it is tokenized.
+ApiResult<Prompt> make_prompt(const GenerationRequest& request, const ServedModel& model,
+                              bool bounded) {
+  return request.format == Format::kCompletion ? completion_prompt(request, model, bounded)
+                                               : chat_prompt(request, model, bounded);
 }
 
 }  // namespace
@@ -96,34 +141,16 @@ std::vector<engine::CachePosition> block_positions(const text::ProvenancedText& 
 
 std::optional<ApiError> check_prompt_fits(std::size_t tokens, const GenerationRequest& request,
                                           const ServedModel& model) {
-  const uint32_t maximum = model.context_max - 1;
-  // A pre-warm generates nothing and may use the last position too, but one rule is easier to rely
-  // on.
-  if (tokens <= maximum) return std::nullopt;
-  ApiError error;
-  error.code = "context_length_exceeded";
-  error.param = request.format == Format::kCompletion ? "prompt" : "messages";
-  error.message = request.format == Format::kMessages
-                      ? fmt::format(
-                            "prompt is too long: {} tokens > {} maximum (context {}, one token is "
-                            "left for the answer)",
-                            tokens, maximum, model.context_max)
-                      : fmt::format(
-                            "This model's maximum context length is {} tokens; the prompt has {} "
-                            "(prompt is too long: "
-                            "{} tokens > {} maximum, one token is left for the answer).",
-                            model.context_max, tokens, tokens, maximum);
-  return error;
+  return check_count(tokens, "", request, model);
 }
 
 ApiResult<Prompt> build_prompt_unchecked(const GenerationRequest& request,
                                          const ServedModel& model) {
-  return request.format == Format::kCompletion ? completion_prompt(request, model)
-                                               : chat_prompt(request, model);
+  return make_prompt(request, model, false);
 }
 
 ApiResult<Prompt> build_prompt(const GenerationRequest& request, const ServedModel& model) {
-  auto prompt = build_prompt_unchecked(request, model);
+  auto prompt = make_prompt(request, model, true);
   if (!prompt) return prompt;
   if (prompt->tokens.empty()) {
     return ApiError{ErrorKind::kInvalidRequest, "the prompt has no tokens", "prompt", "", ""};

@@ -22,7 +22,7 @@ struct Prompt {
 };
 
 /// Errors: no chat template, the template's own refusal (C15), a prompt that fills the served
-/// context (C18).
+/// context (C18); one of more bytes than the context's tokens could hold is not even tokenized.
 ApiResult<Prompt> build_prompt(const GenerationRequest& request, const ServedModel& model);
 /// Without the check against the context: for /tokenize and count_tokens.
 ApiResult<Prompt> build_prompt_unchecked(const GenerationRequest& request,

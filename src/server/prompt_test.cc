@@ -77,6 +77,52 @@ TEST_F(PromptTest, RefusesAPromptThatFillsTheContextWithBothNumbers) {  // C18
   EXPECT_TRUE(build_prompt(two_turns(), model_).has_value());
 }
 
+/// Fails the test when it is asked to tokenize.
+class UnaskedTokenizer final : public ByteTokenizer {
+ public:
+  std::vector<TokenId> encode(std::string_view text, bool parse_special) const override {
+    ADD_FAILURE() << "tokenized " << text.size() << " bytes";
+    return ByteTokenizer::encode(text, parse_special);
+  }
+  text::EncodedText encode(const text::ProvenancedText& text) const override {
+    ADD_FAILURE() << "tokenized " << text.text.size() << " bytes";
+    return ByteTokenizer::encode(text);
+  }
+};
+
+TEST_F(PromptTest, RefusesATextThatCannotFitWithoutTokenizingIt) {  // C18
+  const UnaskedTokenizer tokenizer;
+  model_.tokenizer = &tokenizer;
+  model_.token_bytes_max = 4;
+  model_.context_max = 100;
+  GenerationRequest raw;
+  raw.format = Format::kCompletion;
+  raw.prompt = std::string(397, 'a');
+  auto refused = build_prompt(raw, model_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("at least 100 tokens > 99 maximum"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(refused.error().code, "context_length_exceeded");
+  GenerationRequest turns = two_turns();
+  turns.turns.back().blocks.back().text.assign(1000, 'a');
+  refused = build_prompt(turns, model_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_TRUE(refused.error().message.starts_with("prompt is too long: at least "))
+      << refused.error().message;
+}
+
+TEST_F(PromptTest, TokenizesATextThatMightJustFit) {
+  model_.token_bytes_max = 4;
+  model_.context_max = 100;
+  GenerationRequest raw;
+  raw.format = Format::kCompletion;
+  raw.prompt = std::string(396, 'a');
+  const auto refused = build_prompt(raw, model_);  // tokens of one byte: too many, and counted
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("396 tokens > 99 maximum"), std::string::npos);
+  EXPECT_EQ(refused.error().message.find("at least"), std::string::npos);
+}
+
 TEST_F(PromptTest, SaysThatAModelHasNoChatTemplate) {
   model_.chat_template = nullptr;
   const auto refused = build_prompt(two_turns(), model_);

@@ -22,8 +22,9 @@ struct ServedModel {
   std::string no_template_reason = "this model file has no chat template";
   std::string bos_token;  // spellings, for the template
   std::string eos_token;
-  uint32_t context_max = 0;  // served context in tokens
-  uint32_t choices_max = 1;  // `n` is bounded by the sequences that may run
+  uint32_t context_max = 0;      // served context in tokens
+  uint32_t token_bytes_max = 0;  // of the longest token; 0: not known
+  uint32_t choices_max = 1;      // `n` is bounded by the sequences that may run
   int64_t created_unix_s = 0;
 
   bool answers_to(std::string_view asked) const;

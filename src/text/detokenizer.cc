@@ -38,11 +38,6 @@ void Utf8Assembler::push(std::string_view bytes, std::string& out) {
   }
 }
 
-void Utf8Assembler::finish(std::string& out) {
-  if (!pending_.empty()) out += kReplacement;
-  pending_.clear();
-}
-
 StopMatcher::StopMatcher(std::vector<std::string> stops) {
   for (std::string& text : stops) {
     PW_CHECK(!text.empty());

@@ -18,8 +18,9 @@ class Utf8Assembler {
  public:
   /// Appends to `out` every character that `bytes` completes.
   void push(std::string_view bytes, std::string& out);
-  /// The incomplete tail as one U+FFFD, or nothing; the same in streams and whole answers (C12).
-  void finish(std::string& out);
+  /// No more bytes will come: an incomplete tail is dropped. The answer was cut inside a character,
+  /// and half of it is nothing to show; the same in streams and whole answers (C12).
+  void finish() { pending_.clear(); }
   bool empty() const { return pending_.empty(); }
 
  private:

@@ -158,16 +158,27 @@ def test_a_salt_separates_and_an_empty_one_is_none(server, nonce):  # C09
     assert seen == [0, full, 0, 0, full, full]
 
 
-def test_keys_and_workspaces_separate(server, nonce):  # C09
+def test_keys_and_workspaces_separate(tmp_path, nonce):  # C09
     prompt = rules(12, nonce)
-    one, two = {"authorization": f"Bearer {nonce}-1"}, {"authorization": f"Bearer {nonce}-2"}
-    assert cached(server, prompt, one) == 0
-    full = cached(server, prompt, one)
-    assert full > 200
-    assert cached(server, prompt, two) == 0
-    assert cached(server, prompt, {"x-api-key": f"{nonce}-1"}) == full, "the key counts, not the header it comes in"
-    workspace = {**one, "anthropic-workspace-id": "w"}
-    assert cached(server, prompt, workspace) == 0 and cached(server, prompt, workspace) == full
+    keys = tmp_path / "keys"
+    keys.write_text("first\nsecond\n")
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--api-key-file", keys) as server:
+        one, two = {"authorization": "Bearer first"}, {"authorization": "Bearer second"}
+        assert cached(server, prompt, one) == 0
+        full = cached(server, prompt, one)
+        assert full > 200
+        assert cached(server, prompt, two) == 0
+        assert cached(server, prompt, {"x-api-key": "first"}) == full, "the key counts, not the header it comes in"
+        workspace = {**one, "anthropic-workspace-id": "w"}
+        assert cached(server, prompt, workspace) == 0 and cached(server, prompt, workspace) == full
+
+
+def test_without_a_key_file_a_presented_key_names_no_cache(server, nonce):  # C09
+    prompt = rules(12, nonce)
+    full = [cached(server, prompt, {"x-api-key": key}) for key in ("a", "a", "b")]
+    assert full[1] == full[2] > 200
+    workspace = {"x-api-key": "a", "anthropic-workspace-id": nonce}
+    assert cached(server, prompt, workspace) == 0 and cached(server, prompt, workspace) == full[1]
 
 
 def test_both_apis_share_one_cache_under_one_key(server, nonce):

@@ -293,7 +293,9 @@ def test_keys_are_asked_for_on_every_route_but_health(tmp_path):  # rows 5, 6
     with serving("--kv-memory", "64MiB", "--alias", "*", "--api-key-file", keys) as server:
         for path in ("/health", "/healthz", "/ready"):
             assert server.http.get(path).status_code == 200
-        for path in ("/v1/models", "/metrics", "/", "/version"):
+        for path in ("/", "/version"):
+            assert server.http.get(path).status_code == 200 and server.http.head(path).status_code == 200
+        for path in ("/v1/models", "/metrics"):
             check_openai(server.http.get(path), 401)
         check_anthropic(server.post(A, claude()), 401, "authentication_error")
         check_openai(server.post(CHAT, gpt()), 401)

@@ -22,18 +22,6 @@ constexpr int64_t kThinkingBudgetMin = 1024;
 /// means nothing to the model, and its vendor strips it too (D2, C04).
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
-bool is_empty(const json::value& value) {
-  if (value.is_array()) return value.get_array().empty();
-  if (value.is_object()) return value.get_object().empty();
-  return value.is_bool() && !value.get_bool();
-}
-
-void refuse_if_asked(Fields& fields, const json::object& body, std::string_view name,
-                     std::string_view what) {
-  const json::value* value = Fields::find(body, name);
-  if (value != nullptr && !is_empty(*value)) fields.unsupported(name, what);
-}
-
 /// Text blocks must say something.
 void check_text(Fields& fields, std::string_view text, bool marked, const std::string& path) {
   if (text.empty() && marked) {
@@ -339,7 +327,7 @@ void check_thinking(Fields& fields, const json::object& body, const GenerationRe
 }
 
 void refuse_unoffered(Fields& fields, const json::object& body) {
-  refuse_if_asked(fields, body, "tools", "tool use is");
+  fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
   if (Fields::find(body, "tool_choice") != nullptr) {
     fields.refuse("tool_choice",
                   "tool_choice: only allowed with tools, which are not supported by this server");
@@ -349,10 +337,10 @@ void refuse_unoffered(Fields& fields, const json::object& body) {
       fields.unsupported("output_config.format", "structured output is");
     }
   }
-  refuse_if_asked(fields, body, "container", "this is");
-  refuse_if_asked(fields, body, "mcp_servers", "this is");
-  refuse_if_asked(fields, body, "thread", "this is");
-  refuse_if_asked(fields, body, "compaction", "this is");
+  fields.not_offered(body, "", "container", Fields::Shape::kStringOrObject, "this is");
+  fields.not_offered(body, "", "mcp_servers", Fields::Shape::kArray, "this is");
+  fields.not_offered(body, "", "thread", Fields::Shape::kStringOrObject, "this is");
+  fields.not_offered(body, "", "compaction", Fields::Shape::kObject, "this is");
 }
 
 void parse_sampling(Fields& fields, const json::object& body, GenerationRequest& request) {

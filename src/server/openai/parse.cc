@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,24 +20,6 @@ constexpr int64_t kChoicesMax = 128;        // the vendor's own bound
 constexpr int64_t kTopLogprobsMax = 20;     // chat
 constexpr int64_t kLogprobsMax = 5;         // completions
 constexpr uint64_t kCompletionTokens = 16;  // default of /v1/completions
-
-/// Present, not null, not false, not an empty array or object, not zero: something that asks for a
-/// feature.
-bool asks(const json::object& body, std::string_view name) {
-  const json::value* value = Fields::find(body, name);
-  if (value == nullptr) return false;
-  if (value->is_bool()) return value->get_bool();
-  if (value->is_array()) return !value->get_array().empty();
-  if (value->is_object()) return !value->get_object().empty();
-  if (value->is_number()) return value->to_number<double>() != 0;
-  if (value->is_string()) return !value->get_string().empty();
-  return true;
-}
-
-void refuse_if_asked(Fields& fields, const json::object& body, std::string_view name,
-                     std::string_view what) {
-  if (asks(body, name)) fields.unsupported(name, what);
-}
 
 /// -2..2 and zero: penalties are not offered yet.
 void refuse_penalty(Fields& fields, const json::object& body, std::string_view name) {
@@ -72,7 +55,7 @@ void parse_sampling(Fields& fields, const json::object& body, GenerationRequest&
   if (const auto v = fields.number(body, "", "repetition_penalty", 0, 1000); v && *v != 1) {
     fields.unsupported("repetition_penalty", "a value other than 1 is");
   }
-  refuse_if_asked(fields, body, "logit_bias", "a bias on tokens is");
+  fields.not_offered(body, "", "logit_bias", Fields::Shape::kObject, "a bias on tokens is");
 }
 
 void parse_common(Fields& fields, const json::object& body, const ParseLimits& limits,
@@ -83,9 +66,18 @@ void parse_common(Fields& fields, const json::object& body, const ParseLimits& l
     fields.missing("model");
   }
   parse_sampling(fields, body, request);
-  const int64_t choices_max = std::min<int64_t>(kChoicesMax, limits.choices_max);
-  if (const auto n = fields.integer(body, "", "n", 1, choices_max)) {
-    request.choices = static_cast<uint32_t>(*n);
+  const bool bounded_here = limits.choices_max < kChoicesMax;
+  const int64_t vendor_max = bounded_here ? std::numeric_limits<int64_t>::max() : kChoicesMax;
+  if (const auto n = fields.integer(body, "", "n", 1, vendor_max)) {
+    if (bounded_here && *n > limits.choices_max) {
+      fields.invalid("n",
+                     fmt::format("must be at most {}, the sequences that this server runs at once "
+                                 "(its flag --max-seqs)",
+                                 limits.choices_max),
+                     "integer_above_max_value");
+    } else {
+      request.choices = static_cast<uint32_t>(*n);
+    }
   }
   request.stream = fields.boolean(body, "", "stream").value_or(false);
   if (const json::object* options = fields.object(body, "", "stream_options")) {
@@ -194,9 +186,9 @@ std::vector<Turn> parse_turns(Fields& fields, const json::object& body,
     }
     Turn turn;
     turn.role = parse_role(fields, *message, path);
-    for (const std::string_view name : {"tool_calls", "function_call", "audio"}) {
-      if (asks(*message, name)) fields.unsupported(fields.key(path, name), "this is");
-    }
+    fields.not_offered(*message, path, "tool_calls", Fields::Shape::kArray, "this is");
+    fields.not_offered(*message, path, "function_call", Fields::Shape::kObject, "this is");
+    fields.not_offered(*message, path, "audio", Fields::Shape::kObject, "this is");
     const json::value* content = Fields::find(*message, "content");
     const std::string content_path = fields.key(path, "content");
     if (content == nullptr) {
@@ -268,13 +260,13 @@ void parse_cache_options(Fields& fields, const json::object& body, GenerationReq
 }
 
 void refuse_unoffered_chat(Fields& fields, const json::object& body) {
-  refuse_if_asked(fields, body, "tools", "tool use is");
-  refuse_if_asked(fields, body, "functions", "tool use is");
+  fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
+  fields.not_offered(body, "", "functions", Fields::Shape::kArray, "tool use is");
   if (Fields::find(body, "tool_choice") != nullptr) {
     fields.refuse("tool_choice",
                   "tool_choice: only allowed with tools, which are not supported by this server");
   }
-  refuse_if_asked(fields, body, "function_call", "tool use is");
+  fields.not_offered(body, "", "function_call", Fields::Shape::kStringOrObject, "tool use is");
   if (const json::object* format = fields.object(body, "", "response_format")) {
     const auto type = fields.string(*format, "response_format", "type");
     if (!type) {
@@ -290,7 +282,7 @@ void refuse_unoffered_chat(Fields& fields, const json::object& body) {
       if (entry != "text") fields.unsupported("modalities", "anything but 'text' is");
     }
   }
-  refuse_if_asked(fields, body, "audio", "audio output is");
+  fields.not_offered(body, "", "audio", Fields::Shape::kObject, "audio output is");
   if (Fields::find(body, "web_search_options") != nullptr)
     fields.unsupported("web_search_options", "web search is");
 }
@@ -387,7 +379,7 @@ ApiResult<GenerationRequest> parse_completion(const json::object& body, const Pa
   }
   const auto echo = fields.boolean(body, "", "echo");
   if (echo.value_or(false)) fields.unsupported("echo", "repeating the prompt is");
-  refuse_if_asked(fields, body, "suffix", "text behind the answer is");
+  fields.not_offered(body, "", "suffix", Fields::Shape::kString, "text behind the answer is");
   if (const auto best = fields.integer(body, "", "best_of", 1, kChoicesMax);
       best && *best != request.choices) {
     fields.unsupported("best_of", "a value other than 'n' is");
