@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "kernels/attention/attention.h"
 #include "kernels/isa.h"
 #include "kernels/thread_pool.h"
 #include "model/forward.h"
@@ -58,6 +59,14 @@ Result<std::unique_ptr<CpuExecutor>> CpuExecutor::create(const gguf::File& file,
                                                          const kv::Geometry& geometry,
                                                          CpuExecutorOptions options) {
   PW_CHECK(options.step_tokens_max > 0 && options.step_runs_max > 0);
+  for (const LayerSpec& layer : spec.layers) {
+    const Status fits = kernels::check_attention_shape({.heads = layer.heads,
+                                                        .kv_heads = layer.kv_heads,
+                                                        .key_dim = layer.key_dim,
+                                                        .value_dim = layer.value_dim,
+                                                        .block_tokens = geometry.block_tokens});
+    if (!fits) return Error{fits.code(), fmt::format("{}: {}", file.path(), fits.error().message)};
+  }
   PW_ASSIGN_OR_RETURN(std::unique_ptr<KvArena> arena, KvArena::create(geometry, options.blocks));
   PW_ASSIGN_OR_RETURN(ModelWeights weights, load_weights(file, spec, options.progress));
   const uint32_t cores = usable_cores();

@@ -406,6 +406,21 @@ TEST(CpuExecutor, WritesTheBlockLayoutThatIsDocumented) {
   }
 }
 
+TEST(CpuExecutor, RefusesHeadsThatAttentionDoesNotOfferC17) {
+  const gguf::testing::TempFile on_disk(
+      llama_model({.heads = 512, .kv_heads = 1, .head_dim = 2, .rope_dims = 2}).bytes());
+  const auto file = gguf::File::open(on_disk.path());
+  ASSERT_TRUE(file.has_value());
+  const auto spec = spec_from_gguf(**file);
+  ASSERT_TRUE(spec.has_value()) << spec.error().message;
+  const auto geometry = make_geometry(*spec, 32, KvType::kF16, KvType::kF16);
+  ASSERT_TRUE(geometry.has_value());
+  const auto executor = CpuExecutor::create(**file, *spec, *geometry, {.blocks = {4}});
+  ASSERT_FALSE(executor.has_value());
+  EXPECT_EQ(executor.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(executor.error().message.find("512 query heads per KV head"), std::string::npos);
+}
+
 TEST(CpuExecutor, RefusesTokensOutsideTheVocabulary) {
   Model model({});
   const auto executor = model.executor({});

@@ -43,8 +43,11 @@ void pack_q8_0(const uint8_t* row, std::size_t blocks, std::size_t lane, uint8_t
     uint8_t* pair = panel + b / 2 * kQ8PairBytes;
     std::memcpy(pair + b % 2 * 2 * kPanelOutputs + 2 * lane, row, 2);
     uint8_t* quants = pair + 64 + b % 2 * kQ8BlockBytes;
-    for (std::size_t k = 0; k < kQuantBlock; ++k) {
-      quants[64 * (k / 4) + 4 * lane + k % 4] = row[2 + k] ^ 0x80;  // quant + 128
+    for (std::size_t j = 0; j < kQuantBlock / 4; ++j) {
+      uint32_t four;
+      std::memcpy(&four, row + 2 + 4 * j, sizeof(four));
+      four ^= 0x80808080U;  // quant + 128
+      std::memcpy(quants + 64 * j + 4 * lane, &four, sizeof(four));
     }
   }
 }
