@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
@@ -321,6 +322,12 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
   served.tokenizer = &tokenizer;
   served.chat_template = chat_template.compiled.get();
   served.no_template_reason = chat_template.problem;
+  served.local_time_s = [] {
+    const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    std::tm local{};
+    localtime_r(&now, &local);
+    return static_cast<int64_t>(now) + local.tm_gmtoff;
+  };
   if (const auto bos = tokenizer.bos()) served.bos_token = tokenizer.token_bytes(*bos);
   if (const auto eos = tokenizer.eos()) served.eos_token = tokenizer.token_bytes(*eos);
   served.context_max = context;

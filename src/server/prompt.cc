@@ -55,6 +55,7 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   input.eos_token = model.eos_token;
   input.continue_last = request.continue_last;
   input.add_generation_prompt = !request.continue_last;
+  if (model.chat_template->needs_time()) input.now = model.local_time_s();
   Prompt prompt;
   int32_t origin = 0;
   for (const Turn& turn : request.turns) {

@@ -54,6 +54,24 @@ TEST_F(PromptTest, EndsEachBlockWhereItsLastCharacterEnds) {
   EXPECT_EQ(prompt->markers[1].position, 2U);
 }
 
+TEST_F(PromptTest, GivesTheDateOnlyToATemplateThatWritesIt) {
+  const std::string dated = "{{ strftime_now('%Y-%m-%d') }}" + std::string(kTemplate);
+  auto compiled = text::ChatTemplate::compile(dated);
+  ASSERT_TRUE(compiled.has_value()) << compiled.error().message;
+  int asked = 0;
+  model_.local_time_s = [&] {
+    ++asked;
+    return int64_t{86400};
+  };
+  ASSERT_TRUE(build_prompt(two_turns(), model_).has_value());
+  EXPECT_EQ(asked, 0);
+  model_.chat_template = compiled->get();
+  const auto prompt = build_prompt(two_turns(), model_);
+  ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(prompt->tokens.size(), 37U + 10U);  // "1970-01-02" in front
+}
+
 TEST_F(PromptTest, CountsOnlyTokensThatEndInsideTheBlock) {
   text::ProvenancedText text;
   text.text = "abcdef";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,8 @@ struct ServedModel {
   uint32_t token_bytes_max = 0;  // of the longest token; 0: not known
   uint32_t choices_max = 1;      // `n` is bounded by the sequences that may run
   int64_t created_unix_s = 0;
+  /// Seconds since 1970 in local time: only asked for templates that write the date.
+  std::function<int64_t()> local_time_s = [] { return int64_t{0}; };
 
   bool answers_to(std::string_view asked) const;
   /// The real name, then those aliases that are plain names.
