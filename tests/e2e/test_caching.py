@@ -150,8 +150,8 @@ def cached(server, prompt, headers=None, **more):
 
 
 def test_a_salt_separates_and_an_empty_one_is_none(server, nonce):  # C09
-    prompt, key = rules(12, nonce), {"x-api-key": nonce}
-    seen = [cached(server, prompt, key, **({} if salt is None else {"cache_salt": salt}))
+    prompt, space = rules(12, nonce), {"anthropic-workspace-id": nonce}
+    seen = [cached(server, prompt, space, **({} if salt is None else {"cache_salt": salt}))
             for salt in ("X", "X", "Y", None, "X", "")]
     full = seen[1]
     assert full > 200
@@ -181,22 +181,22 @@ def test_without_a_key_file_a_presented_key_names_no_cache(server, nonce):  # C0
     assert cached(server, prompt, workspace) == 0 and cached(server, prompt, workspace) == full[1]
 
 
-def test_both_apis_share_one_cache_under_one_key(server, nonce):
-    key = {"x-api-key": nonce}
+def test_both_apis_share_one_cache_in_one_namespace(server, nonce):
+    space = {"anthropic-workspace-id": nonce}
     words = rules(12, nonce)
-    usage = send(server, words, user(text("q")), headers=key)
+    usage = send(server, words, user(text("q")), headers=space)
     body = {"model": "gpt-x", "max_tokens": 1, "messages": [{"role": "system", "content": words},
                                                              {"role": "user", "content": "q"}]}
-    answer = server.http.post("/v1/chat/completions", json=body, headers=key).json()
+    answer = server.http.post("/v1/chat/completions", json=body, headers=space).json()
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == usage["input_tokens"] - 1
 
 
 def test_a_request_can_skip_the_cache(server, nonce):
-    prompt, key = rules(12, nonce), {"x-api-key": nonce}
-    assert cached(server, prompt, key, cache_prompt=False) == 0
-    assert cached(server, prompt, key) == 0, "what skipped the cache did not enter it"
-    assert cached(server, prompt, key) > 200
-    assert cached(server, prompt, key, cache_prompt=False) == 0
+    prompt, space = rules(12, nonce), {"anthropic-workspace-id": nonce}
+    assert cached(server, prompt, space, cache_prompt=False) == 0
+    assert cached(server, prompt, space) == 0, "what skipped the cache did not enter it"
+    assert cached(server, prompt, space) > 200
+    assert cached(server, prompt, space, cache_prompt=False) == 0
 
 
 def test_markers_on_parts_of_a_chat_are_markers_too(server, nonce):

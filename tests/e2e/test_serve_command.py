@@ -74,7 +74,6 @@ def test_memory_that_is_not_there_is_refused_with_the_numbers():
     ((MODEL, "--lease-1h", "inf"), "--lease-1h: 'inf'"),
     ((MODEL, "--lease-share", "nan"), "--lease-share: 'nan' is no share from 0 to 1"),
     ((MODEL, "--alias", ""), "--alias"),
-    ((MODEL, "--alias", "a,,b"), "--alias"),
     ((MODEL, "--max-context", "1"), "--max-context: 1 leaves no token for an answer"),
 ])
 def test_mistakes_on_the_command_line_are_one_line(arguments, words):
@@ -195,3 +194,5 @@ def test_a_signal_lets_an_answer_finish_and_tells_the_one_that_does_not():
         assert server.process.wait(15) == 0
         assert short["answer"].status_code == 200
         assert "shutting down" in [line for line in streamed if line][-1]
+        assert re.search(r" completions 200 .*out=[1-9]\d* .*ttft=[1-9]\d*ms [1-9]\d*tok/s .*stop=overloaded_error$",
+                         server.log(), re.MULTILINE), "what was sent, and the real times"
