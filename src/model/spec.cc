@@ -132,9 +132,10 @@ Result<double> MetadataReader::real_or(std::string_view name, double min, double
   return real(name, min, max);
 }
 
-Result<std::string> MetadataReader::string_or(std::string_view name, std::string fallback) const {
+Result<std::string> MetadataReader::string_or(std::string_view name,
+                                              std::string_view fallback) const {
   PW_ASSIGN_OR_RETURN(const std::optional<std::string> value, file_.find_string(key(name)));
-  return value ? *value : std::move(fallback);
+  return value ? *value : std::string(fallback);
 }
 
 Result<Dimensions> MetadataReader::dimensions() const {

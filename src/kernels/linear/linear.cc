@@ -123,8 +123,10 @@ void unpack_q8_0(const uint8_t* panel, std::size_t b, std::size_t lane, float* o
   const uint8_t* pair = panel + b / 2 * kQ8PairBytes;
   const float d = half_at(pair + b % 2 * 2 * kPanelOutputs + 2 * lane);
   const uint8_t* quants = pair + 64 + b % 2 * kQ8BlockBytes + 4 * lane;
-  for (std::size_t k = 0; k < kQuantBlock; ++k)
-    out[k] = d * static_cast<float>(quants[64 * (k / 4) + k % 4] - 128);
+  for (std::size_t k = 0; k < kQuantBlock; ++k) {
+    const int value = quants[64 * (k / 4) + k % 4] - 128;
+    out[k] = d * static_cast<float>(value);
+  }
 }
 
 void unpack_q4_k(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {

@@ -39,7 +39,7 @@ class MetadataReader {
   /// Errors: also kMalformed when not finite or outside [min, max].
   Result<double> real(std::string_view key, double min, double max) const;
   Result<double> real_or(std::string_view key, double min, double max, double fallback) const;
-  Result<std::string> string_or(std::string_view key, std::string fallback) const;
+  Result<std::string> string_or(std::string_view key, std::string_view fallback) const;
   /// Errors: those of uint() and real(); kMalformed when heads do not divide evenly.
   Result<Dimensions> dimensions() const;
   /// Errors: kUnsupported naming a kind of scaling other than none and linear.
