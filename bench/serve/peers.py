@@ -284,7 +284,8 @@ def main():
     report = {"time": now.strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(), "cpu": cpu_name(),
               "threads": args.threads, "model": args.model.name, "model_sha256": sha256(args.model),
               "rounds": args.rounds, "llama_version": version, "results": results,
-              "commands": {s.name: [os.path.basename(s.command[0]), *s.command[1:]]
+              "commands": {s.name: [os.path.basename(s.command[0]),
+                                     *(part.removeprefix(f"{ROOT}/") for part in s.command[1:])]
                            for s in servers}}
     args.results.mkdir(parents=True, exist_ok=True)
     stem = args.results / f"peers-{report['commit']}-{now:%Y%m%dT%H%M}"
