@@ -151,7 +151,7 @@ TEST(SpmTokenizer, BeginsATokenAtEachBreak) {
 
 TEST(SpmTokenizer, EncodesAWordOfAMegabyteInOneGo) {
   std::string text;
-  for (int i = 0; text.size() < (1 << 20); ++i) text += "abcdefgh"[(i * i + i / 7) % 8];
+  for (uint32_t i = 0; text.size() < (1 << 20); ++i) text += "abcdefgh"[(i * i + i / 7) % 8];
   EXPECT_EQ(gemma().decode(gemma().encode(text, false), false), text);
 }
 
