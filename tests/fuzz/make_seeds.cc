@@ -18,7 +18,7 @@ void write(const std::string& folder, const std::string& name, const std::string
   std::ofstream(folder + "/" + name, std::ios::binary) << bytes;
 }
 
-std::string model(bool gemma3) {
+std::string small_model(bool gemma3) {
   model::testing::LlamaShape shape;
   shape.vocab = 4;
   shape.embedding = 8;
@@ -86,8 +86,8 @@ std::string planned() {
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const std::string folder = argv[1];
-  write(folder, "llama", model(false));
-  write(folder, "gemma3", model(true));
+  write(folder, "llama", small_model(false));
+  write(folder, "gemma3", small_model(true));
   write(folder, "every_type", every_type());
   write(folder, "bpe", bpe());
   write(folder, "spm", spm());
