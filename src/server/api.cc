@@ -134,9 +134,10 @@ class Api final : public Handler {
     const bool is_get = request.method == "GET" || request.method == "HEAD";
     if (row->is_post ? request.method != "POST" : !is_get) {
       const std::string_view allowed = row->is_post ? "POST" : "GET, HEAD";
-      HttpResponse response = refuse(
-          request, surface, row->label,
-          {ErrorKind::kWrongMethod, fmt::format("{} takes {}", request.path, allowed), "", "", ""});
+      HttpResponse response =
+          refuse(request, surface, row->label,
+                 {ErrorKind::kWrongMethod,
+                  fmt::format("{} takes {}", valid_utf8(request.path), allowed), "", "", ""});
       response.headers.push_back({"allow", std::string(allowed)});
       return response;
     }
@@ -276,7 +277,8 @@ class Api final : public Handler {
         return json_response(200, model_list(), request.request_id);
       case Route::kModel: {
         const std::size_t at = request.path.find(kModelRow.path) + kModelRow.path.size();
-        const std::string asked = percent_decoded(request.path.substr(at));
+        // What an alias takes is echoed: text, whatever bytes were asked for.
+        const std::string asked = valid_utf8(percent_decoded(request.path.substr(at)));
         if (!setup_.model.answers_to(asked))
           return refuse(request, surface, row.label, unknown_model(asked));
         note(request, row.label, 200, "");
