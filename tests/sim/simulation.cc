@@ -35,11 +35,16 @@ class Trace {
 /// A client's end of one request.
 class Client final : public RequestSink {
  public:
-  Client(const Request& request, uint64_t number, Trace& trace)
-      : request(request), answer(request.choices), number_(number), trace_(trace) {}
+  Client(const Request& request, uint64_t number, Trace& trace, std::vector<uint64_t>& admitted)
+      : request(request),
+        answer(request.choices),
+        number_(number),
+        trace_(trace),
+        admitted_(admitted) {}
 
   void on_admitted(const Admission& value) override {
     mark('a');
+    admitted_.push_back(number_);
     for (const uint64_t number :
          {value.cached_tokens, value.cache_read_tokens, value.cache_created_5m_tokens,
           value.cache_created_1h_tokens, value.input_tokens, value.blocks, value.blocks_shared}) {
@@ -82,6 +87,7 @@ class Client final : public RequestSink {
   }
   const uint64_t number_;
   Trace& trace_;
+  std::vector<uint64_t>& admitted_;
 };
 
 /// The oracle: the request on its own, on the same machine without a cache.
@@ -164,7 +170,13 @@ class Simulation {
       arrive();
       interfere();
       tend();
+      const uint64_t computed = bench_->executor.tokens_computed();
       bench_->step();
+      // Whoever is oldest computes in every step, so that nobody waits for ever.
+      if (scenario_.failure_share == 0 && !bench_->core->idle()) {
+        EXPECT_GT(bench_->executor.tokens_computed(), computed)
+            << "a step in which nobody advances";
+      }
       bench_->clock.advance(static_cast<TimeNs>(events_.below(20'000'000)));
       ASSERT_LT(++steps_, 200'000U) << "the engine makes no progress";
       check_step();
@@ -176,7 +188,7 @@ class Simulation {
     for (uint64_t i = 0, n = events_.below(scenario_.arrivals_max + 1); i < n; ++i) {
       if (arrived_ == scenario_.requests.size()) return;
       const Request& request = scenario_.requests[arrived_++];
-      auto client = std::make_shared<Client>(request, arrived_, trace_);
+      auto client = std::make_shared<Client>(request, arrived_, trace_, admitted_);
       client->id = RequestId(arrived_);
       clients_.push_back(client);
       const Status status = bench_->core->check(request);
@@ -253,6 +265,12 @@ class Simulation {
     EXPECT_LE(stats.blocks_leased, stats.blocks_live + stats.blocks_cached);
     EXPECT_GE(stats.prompt_tokens, last_.prompt_tokens);
     EXPECT_GE(stats.leases_broken, last_.leases_broken);
+    // Promise 4: less than a block of slack for every sequence.
+    uint64_t sequences = 0;
+    for (const std::shared_ptr<Client>& client : clients_) {
+      if (client->answer.admission && !client->ended()) sequences += client->request.choices;
+    }
+    EXPECT_LE(stats.slack_tokens, sequences * scenario_.executor.block_tokens);
     for (const uint64_t number :
          {uint64_t{stats.blocks_live}, uint64_t{stats.blocks_cached}, stats.preemptions}) {
       trace_.add(number);
@@ -274,6 +292,10 @@ class Simulation {
       if (!clients_[i]->refused) check_answer(*clients_[i], "request " + std::to_string(i));
     }
     check_computed(stats);
+    // Only who waits for a prefix that is being computed lets others pass.
+    if (stats.prefix_waits == 0) {
+      EXPECT_TRUE(std::is_sorted(admitted_.begin(), admitted_.end())) << "the queue was overtaken";
+    }
   }
 
   void check_answer(const Client& client, const std::string& what) {
@@ -404,6 +426,7 @@ class Simulation {
   std::vector<std::shared_ptr<Client>> clients_;
   std::vector<std::pair<std::shared_ptr<Client>, uint64_t>> gone_;  // and the step that notices
   std::size_t arrived_ = 0;
+  std::vector<uint64_t> admitted_;  // numbers of clients, in order
   uint64_t steps_ = 0;
   Stats last_;
 };
