@@ -303,7 +303,10 @@ Core::Admit Core::try_admit(Sequence& sequence) {
   kv::AdmitRequest request = admit_request(sequence);
   request.cover_tokens += headroom_tokens();
   const kv::AdmitEstimate estimate = cache_->estimate(request);
-  if (!job.admitted && find_coming_prefix(job, estimate.cached_tokens)) return Admit::kDeferred;
+  if (!job.admitted && find_coming_prefix(job, estimate.cached_tokens)) {
+    if (!std::exchange(job.joined, true)) ++counters_.prefix_waits;
+    return Admit::kDeferred;
+  }
   request.cover_tokens -= headroom_tokens();
   // Alone it must be tried whatever the estimate says: waiting would change nothing.
   if (!estimate.fits_now && !running_.empty()) return Admit::kNoRoom;
@@ -715,8 +718,11 @@ Stats Core::stats() const {
     stats.blocks_free += counts.free;
     stats.blocks_leased += counts.leased;
   }
-  stats.evictions = cache_->counters().evictions;
-  stats.leases_broken = cache_->counters().leases_broken;
+  const kv::CacheCounters counters = cache_->counters();
+  stats.evictions = counters.evictions;
+  stats.leases_broken = counters.leases_broken;
+  stats.leases_refused = counters.leases_refused;
+  stats.copies_on_write = counters.copies_on_write;
   const uint64_t token_bytes = executor_.geometry().token_bytes();
   double slack_tokens = 0;
   for (const Sequence* sequence : running_) slack_tokens += this->slack_tokens(*sequence);

@@ -128,6 +128,7 @@ class Core {
     // In-flight sharing: wait until the running sequence `prefix_of` has computed so many tokens.
     SeqId prefix_of;
     uint32_t prefix_tokens = 0;
+    bool joined = false;  // has waited for one
 
     uint32_t slots_reserved() const { return forked ? 0 : request.choices - 1; }
   };

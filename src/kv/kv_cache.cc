@@ -804,6 +804,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
         const BlockId own = take(g, orders);
         orders.copies.push_back({g, shared, own, sequence.computed % config.block_tokens});
         sequence.tables.replace(g, tail, own);
+        ++counters.copies_on_write;
         pools[g].release(shared);
       }
       while (sequence.tables.size(g) < end) sequence.tables.push(g, take(g, orders));

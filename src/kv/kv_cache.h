@@ -137,9 +137,10 @@ struct CacheCounters {
   /// Markers inside the hit that took no lease: a sliding group has lost the blocks before them, so
   /// nothing can be read up to there.
   uint64_t leases_unreachable = 0;
-  uint64_t query_tokens = 0;  // looked up by admit, successful admissions only
-  uint64_t hit_tokens = 0;    // of these, found
-  uint64_t twins = 0;         // blocks computed although an equal one was findable at publication
+  uint64_t query_tokens = 0;     // looked up by admit, successful admissions only
+  uint64_t hit_tokens = 0;       // of these, found
+  uint64_t copies_on_write = 0;  // shared blocks that a sequence copied to write on (after a fork)
+  uint64_t twins = 0;  // blocks computed although an equal one was findable at publication
 };
 
 class KvCache {
