@@ -151,6 +151,7 @@ class Core {
   bool find_coming_prefix(Job& job, uint32_t cached_tokens) const;
   uint32_t slots_used() const;
   uint32_t headroom_tokens() const;
+  double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
   Status prepare(const kv::Orders& orders);

@@ -195,6 +195,10 @@ class KvCache {
   /// Positions that the tables of all groups cover: the shortest one's size * block_tokens.
   uint32_t tokens_covered(SeqId seq) const;
 
+  /// How many sequences hold the block that position computed - 1 stands in: forks share a partly
+  /// filled one until they write on. 1 before anything is computed.
+  uint32_t tail_holders(SeqId seq, uint32_t group) const;
+
   /// Forgets what is cached, one namespace or all, and its entries (not counted as broken). Open
   /// sequences run on, but what they hold does not enter the cache any more. Returns the number of
   /// blocks that became free.
