@@ -2,7 +2,6 @@
 // `pagewise run`: one prompt, one completion, no server. The shortest way to see a model speak, and
 // what its KV cache is worth (`--recompute`).
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -13,13 +12,12 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "gguf/gguf.h"
+#include "cli/model_file.h"
+#include "cli/process.h"
 #include "model/cpu_executor.h"
 #include "model/solo_sequence.h"
-#include "model/spec.h"
 #include "sampling/sampler.h"
 #include "text/detokenizer.h"
-#include "text/tokenizer.h"
 
 namespace pagewise::cli {
 namespace {
@@ -54,17 +52,6 @@ struct RunResult {
 };
 
 double ms_between(TimeNs from, TimeNs to) { return static_cast<double>(to - from) / 1e6; }
-
-/// Shows how far loading is, on a terminal only.
-std::function<void(double)> load_progress() {
-  if (isatty(STDERR_FILENO) == 0) return {};
-  return [shown = -1](double share) mutable {
-    const int percent = static_cast<int>(share * 100);
-    if (percent == shown) return;
-    shown = percent;
-    std::fprintf(stderr, percent < 100 ? "\rloading %d %%" : "\r             \r", percent);
-  };
-}
 
 Result<RunResult> generate(const RunFlags& flags, const text::Tokenizer& tokenizer,
                            model::Executor& executor, std::vector<TokenId> tokens) {
@@ -153,15 +140,8 @@ Status run(const RunFlags& flags) {
     return {ErrorCode::kInvalidArgument,
             fmt::format("--kv-type {}: not a KV type; f16, bf16 and f32 are", flags.kv_type)};
   }
-  PW_ASSIGN_OR_RETURN(const std::unique_ptr<gguf::File> file, gguf::File::open(flags.model));
-  PW_ASSIGN_OR_RETURN(const model::ModelSpec spec, model::spec_from_gguf(*file));
-  PW_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
-                      text::Tokenizer::from_gguf(*file));
-  if (tokenizer->vocab_size() != spec.vocab_size) {
-    return {ErrorCode::kMalformed,
-            fmt::format("{}: the tokenizer has {} tokens and the model {}", flags.model,
-                        tokenizer->vocab_size(), spec.vocab_size)};
-  }
+  PW_ASSIGN_OR_RETURN(const ModelFile model, open_model(flags.model));
+  const auto& [file, spec, tokenizer] = model;
 
   std::vector<TokenId> tokens = tokenizer->encode(flags.prompt, /*parse_special=*/true);
   // BOS once: the prompt may spell it itself (C15).
@@ -250,13 +230,7 @@ void add_run_command(CLI::App& app, int& exit_status) {
   command->add_flag("--recompute", flags->recompute,
                     "Without a KV cache: every token computes all before it again, the same bits");
   command->add_flag("--json", flags->json, "One JSON object instead of text");
-  command->callback([flags, &exit_status] {
-    const Status status = run(*flags);
-    if (!status) {
-      std::fprintf(stderr, "pagewise run: %s\n", status.error().message.c_str());
-      exit_status = 1;
-    }
-  });
+  command->callback([flags, &exit_status] { finish("run", run(*flags), exit_status); });
 }
 
 }  // namespace pagewise::cli

@@ -131,6 +131,7 @@ class Core {
     // In-flight sharing: wait until the running sequence `prefix_of` has computed so many tokens.
     SeqId prefix_of;
     uint32_t prefix_tokens = 0;
+    bool joined = false;  // has waited for one
 
     uint32_t slots_reserved() const { return forked ? 0 : request.choices - 1; }
   };
@@ -153,6 +154,7 @@ class Core {
   bool find_coming_prefix(Job& job, uint32_t cached_tokens) const;
   uint32_t slots_used() const;
   uint32_t headroom_tokens() const;
+  double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
   Status prepare(const kv::Orders& orders);

@@ -50,7 +50,9 @@ struct Stats {
   uint64_t prompt_tokens = 0, generation_tokens = 0;
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   uint64_t cache_created_tokens = 0, cache_read_tokens = 0;  // contractual
-  uint64_t preemptions = 0, evictions = 0, leases_broken = 0;
+  uint64_t preemptions = 0, evictions = 0, leases_broken = 0, leases_refused = 0;
+  uint64_t prefix_waits = 0;     // requests that waited for a prefix that another was computing
+  uint64_t copies_on_write = 0;  // blocks that a choice copied because another held them, too
   uint64_t blocks_returned = 0;  // whose memory went back to the system
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;

@@ -823,6 +823,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
         const BlockId own = take(g, orders);
         orders.copies.push_back({g, shared, own, sequence.computed % config.block_tokens});
         sequence.tables.replace(g, tail, own);
+        ++counters.copies_on_write;
         pools[g].release(shared);
       }
       while (sequence.tables.size(g) < end) sequence.tables.push(g, take(g, orders));
@@ -1133,6 +1134,13 @@ std::span<const BlockId> KvCache::table(SeqId seq, uint32_t group) const {
 }
 
 uint32_t KvCache::tokens_computed(SeqId seq) const { return impl_->sequence(seq).computed; }
+
+uint32_t KvCache::tail_holders(SeqId seq, uint32_t group) const {
+  const auto& sequence = impl_->sequence(seq);
+  if (sequence.computed == 0) return 1;
+  return impl_->pools[group].holders(
+      sequence.tables.at(group, (sequence.computed - 1) / impl_->config.block_tokens));
+}
 
 uint32_t KvCache::tokens_covered(SeqId seq) const {
   const BlockTables& tables = impl_->sequence(seq).tables;
