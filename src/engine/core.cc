@@ -226,6 +226,20 @@ void Core::insert_running(Sequence& sequence) {
       &sequence);
 }
 
+LookedUp Core::look_up(const LookUp& asked) const {
+  PW_CHECK(!asked.tokens.empty());
+  kv::AdmitRequest request;
+  request.tokens = asked.tokens;
+  request.cache_namespace = asked.cache_namespace;
+  request.use_cache = options_.prefix_cache && asked.use_cache;
+  const TimeNs now = clock_.now();
+  LookedUp answer;
+  answer.found = cache_->inspect(request, now, asked.beyond_max);
+  if (answer.found.lease) answer.lease_left_ns = answer.found.lease->expires - now;
+  answer.prefill_token_ns = prefill_token_ns_;
+  return answer;
+}
+
 // ---- Admission ----------------------------------------------------------------------------------
 
 uint32_t Core::slots_used() const {

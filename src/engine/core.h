@@ -81,6 +81,9 @@ class Core {
   void cancel(RequestId id);
   void cancel_all();
 
+  /// What is known of a prompt; changes nothing. Requires: at least one token.
+  LookedUp look_up(const LookUp& asked) const;
+
   /// Runs one step. False when nothing is left to do.
   bool step();
   /// What time alone asks for: leases end, and memory that has long been free goes back to the
