@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/simulation.h"
+
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "engine/test_support.h"
+#include "sim/scenario.h"
+
+namespace pagewise::engine::sim {
+namespace {
+
+// Scenario and events are drawn apart, so that a crowd of fewer requests meets the same machine.
+constexpr uint64_t kEvents = 0x6576656e74730000ULL;
+
+class Trace {
+ public:
+  void add(uint64_t value) { hash_ = mix64(hash_ ^ mix64(value)); }
+  void add(std::string_view text) {
+    add(text.size());
+    for (const char c : text) add(static_cast<unsigned char>(c));
+  }
+  uint64_t hash() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0;
+};
+
+/// A client's end of one request.
+class Client final : public RequestSink {
+ public:
+  Client(const Request& request, uint64_t number, Trace& trace, std::vector<uint64_t>& admitted)
+      : request(request),
+        answer(request.choices),
+        number_(number),
+        trace_(trace),
+        admitted_(admitted) {}
+
+  void on_admitted(const Admission& value) override {
+    mark('a');
+    admitted_.push_back(number_);
+    for (const uint64_t number :
+         {value.cached_tokens, value.cache_read_tokens, value.cache_created_5m_tokens,
+          value.cache_created_1h_tokens, value.input_tokens, value.blocks, value.blocks_shared}) {
+      trace_.add(number);
+    }
+    trace_.add(static_cast<uint64_t>(value.queue_ns));
+    answer.on_admitted(value);
+  }
+  void on_delta(Delta&& delta) override {
+    mark('d');
+    trace_.add(delta.choice);
+    trace_.add(delta.text);
+    for (const TokenOutput& token : delta.tokens)
+      trace_.add(static_cast<uint64_t>(token.sampled.token.value));
+    trace_.add(static_cast<uint64_t>(delta.finish));
+    trace_.add(delta.completion_tokens);
+    generated |= delta.completion_tokens > 0;
+    answer.on_delta(std::move(delta));
+  }
+  void on_finished(const Finished& value) override {
+    mark('f');
+    trace_.add(static_cast<uint64_t>(value.status.code()));
+    trace_.add(static_cast<uint64_t>(value.total_ns));
+    answer.on_finished(value);
+  }
+
+  bool ended() const { return answer.finished.has_value(); }
+
+  const Request& request;
+  Recorder answer;
+  RequestId id;
+  bool refused = false;
+  bool cancelled = false;
+  bool generated = false;
+
+ private:
+  void mark(char event) {
+    trace_.add(static_cast<uint64_t>(event));
+    trace_.add(number_);
+  }
+  const uint64_t number_;
+  Trace& trace_;
+  std::vector<uint64_t>& admitted_;
+};
+
+/// The oracle: the request on its own, on the same machine without a cache.
+std::shared_ptr<Recorder> alone(const Scenario& scenario, const Request& request) {
+  Options options = scenario.options;
+  options.prefix_cache = false;
+  options.shuffle_blocks = false;
+  options.step_tokens = 512;
+  FakeExecutorOptions executor = scenario.executor;
+  executor.step_tokens_max = 4096;
+  executor.step_runs_max = 256;
+  return Bench(executor, options).serve(request);
+}
+
+void check_admission(const Request& request, const Admission& admission) {
+  const auto prompt = static_cast<uint32_t>(request.prompt.size());
+  EXPECT_EQ(admission.prompt_tokens, prompt);
+  EXPECT_LT(admission.cached_tokens, prompt);
+  EXPECT_EQ(admission.input_tokens + admission.cache_read_tokens +
+                admission.cache_created_5m_tokens + admission.cache_created_1h_tokens,
+            prompt);
+  if (!request.cache.use_cache) {
+    EXPECT_EQ(admission.cached_tokens, 0U);
+  }
+  if (request.cache.markers.empty()) {
+    EXPECT_EQ(admission.input_tokens, prompt);
+  }
+  EXPECT_LE(admission.blocks_shared, admission.blocks);
+}
+
+uint32_t common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+  const std::size_t most = std::min(a.size(), b.size());
+  return static_cast<uint32_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(most), b.begin()).first -
+      a.begin());
+}
+
+/// One seed on its way.
+class Simulation {
+ public:
+  Simulation(uint64_t seed, const std::optional<std::vector<uint32_t>>& only, Coverage& coverage)
+      : coverage_(coverage), events_(mix64(seed ^ kEvents)) {
+    Prng prng(mix64(seed));
+    scenario_ = make_scenario(prng);
+    if (!only) return;
+    std::vector<Request> kept;
+    for (const uint32_t i : *only) kept.push_back(scenario_.requests.at(i));
+    scenario_.requests = std::move(kept);
+  }
+
+  uint64_t trace() const { return trace_.hash(); }
+  const Scenario& scenario() const { return scenario_; }
+
+  void run() {
+    FakeExecutorOptions executor = scenario_.executor;
+    executor.on_step = [this](std::span<const model::StepRun> runs) { on_step(runs); };
+    bench_ = std::make_unique<Bench>(executor, scenario_.options);
+    serve();
+    check_end();
+    add_coverage();
+    bench_.reset();  // expects that the executor saw no violation
+  }
+
+ private:
+  /// Steps take time, so that chunks are cut by time as well.
+  void on_step(std::span<const model::StepRun> runs) {
+    for (const model::StepRun& run : runs) {
+      bench_->clock.advance(scenario_.token_ns * static_cast<TimeNs>(run.tokens.size()));
+      trace_.add(run.position);
+      trace_.add(run.tokens.size());
+      for (const std::span<const BlockId> table : run.tables) {
+        for (const BlockId block : table) trace_.add(block.value);
+      }
+      if (run.tokens.size() > 1 && run.logits_rows.empty()) ++coverage_.chunked;
+    }
+  }
+
+  void serve() {
+    while (arrived_ < scenario_.requests.size() || !bench_->core->idle()) {
+      arrive();
+      interfere();
+      tend();
+      const uint64_t computed = bench_->executor.tokens_computed();
+      bench_->step();
+      // Whoever is oldest computes in every step, so that nobody waits for ever.
+      if (scenario_.failure_share == 0 && !bench_->core->idle()) {
+        EXPECT_GT(bench_->executor.tokens_computed(), computed)
+            << "a step in which nobody advances";
+      }
+      bench_->clock.advance(static_cast<TimeNs>(events_.below(20'000'000)));
+      ASSERT_LT(++steps_, 200'000U) << "the engine makes no progress";
+      check_step();
+      ASSERT_TRUE(bench_->executor.violations().empty()) << bench_->executor.violations()[0];
+    }
+  }
+
+  void arrive() {
+    for (uint64_t i = 0, n = events_.below(scenario_.arrivals_max + 1); i < n; ++i) {
+      if (arrived_ == scenario_.requests.size()) return;
+      const Request& request = scenario_.requests[arrived_++];
+      auto client = std::make_shared<Client>(request, arrived_, trace_, admitted_);
+      client->id = RequestId(arrived_);
+      clients_.push_back(client);
+      const Status status = bench_->core->check(request);
+      trace_.add(static_cast<uint64_t>(status.code()));
+      client->refused = !status;
+      if (status) {
+        bench_->core->submit(client->id, request, client, bench_->clock.now());
+      } else {
+        check_refusal(request, status);
+      }
+    }
+  }
+
+  void check_refusal(const Request& request, const Status& status) {
+    ++coverage_.refused;
+    if (status.code() == ErrorCode::kInvalidArgument) return;
+    EXPECT_EQ(status.code(), ErrorCode::kContextTooLong);
+    const std::string& message = status.error().message;
+    const uint32_t served = bench_->core->options().context_max;
+    EXPECT_GE(request.prompt.size(), served);
+    EXPECT_NE(message.find(std::to_string(request.prompt.size())), std::string::npos) << message;
+    EXPECT_NE(message.find(std::to_string(served)), std::string::npos) << message;
+  }
+
+  /// Clients cancel; or they vanish, which the server sees some steps later; and the machine fails.
+  void interfere() {
+    if (!clients_.empty() && events_.uniform() < scenario_.cancel_share) {
+      cancel(*clients_[events_.below(clients_.size())]);
+    }
+    if (!clients_.empty() && events_.uniform() < scenario_.vanish_share) {
+      const std::shared_ptr<Client>& client = clients_[events_.below(clients_.size())];
+      if (!client->refused && !client->ended()) {
+        ++coverage_.vanished;
+        gone_.push_back({client, steps_ + events_.below(10)});
+      }
+    }
+    for (const auto& [client, noticed] : gone_) {
+      if (noticed == steps_) cancel(*client);
+    }
+    if (events_.uniform() < scenario_.failure_share) {
+      if (events_.below(3) == 0) {
+        bench_->executor.fail_next_commits(1);
+      } else {
+        bench_->executor.fail_next_steps(1);
+      }
+    }
+  }
+
+  void cancel(Client& client) {
+    if (client.refused) return;
+    if (client.ended()) {
+      ++coverage_.cancelled_ended;
+    } else {
+      client.cancelled = true;
+      ++(client.generated          ? coverage_.cancelled_decoding
+         : client.answer.admission ? coverage_.cancelled_prefilling
+                                   : coverage_.cancelled_waiting);
+    }
+    bench_->core->cancel(client.id);
+    EXPECT_TRUE(client.ended());
+    bench_->core->check_invariants();
+  }
+
+  void tend() {
+    if (events_.below(4) != 0) return;
+    const uint32_t leased = bench_->core->stats().blocks_leased;
+    bench_->core->tend();
+    coverage_.leases_expired += bench_->core->stats().blocks_leased < leased;
+  }
+
+  void check_step() {
+    const Stats stats = bench_->core->stats();
+    EXPECT_EQ(stats.blocks_live + stats.blocks_cached + stats.blocks_free, stats.blocks_pool);
+    EXPECT_LE(stats.blocks_leased, stats.blocks_live + stats.blocks_cached);
+    EXPECT_GE(stats.prompt_tokens, last_.prompt_tokens);
+    EXPECT_GE(stats.leases_broken, last_.leases_broken);
+    // Promise 4: less than a block of slack for every sequence.
+    uint64_t sequences = 0;
+    for (const std::shared_ptr<Client>& client : clients_) {
+      if (client->answer.admission && !client->ended()) sequences += client->request.choices;
+    }
+    EXPECT_LE(stats.slack_tokens, sequences * scenario_.executor.block_tokens);
+    for (const uint64_t number :
+         {uint64_t{stats.blocks_live}, uint64_t{stats.blocks_cached}, stats.preemptions}) {
+      trace_.add(number);
+    }
+    last_ = stats;
+  }
+
+  void check_end() {
+    const Stats stats = bench_->core->stats();
+    EXPECT_EQ(stats.blocks_live, 0U);
+    EXPECT_EQ(stats.requests_running + stats.requests_waiting, 0U);
+    const auto accepted = static_cast<uint64_t>(
+        std::count_if(clients_.begin(), clients_.end(),
+                      [](const std::shared_ptr<Client>& client) { return !client->refused; }));
+    EXPECT_EQ(stats.finished_stop + stats.finished_length + stats.finished_cancelled +
+                  stats.finished_error,
+              accepted);
+    for (std::size_t i = 0; i < clients_.size(); ++i) {
+      if (!clients_[i]->refused) check_answer(*clients_[i], "request " + std::to_string(i));
+    }
+    check_computed(stats);
+    // Only who waits for a prefix that is being computed lets others pass.
+    if (stats.prefix_waits == 0) {
+      EXPECT_TRUE(std::is_sorted(admitted_.begin(), admitted_.end())) << "the queue was overtaken";
+    }
+  }
+
+  void check_answer(const Client& client, const std::string& what) {
+    const Request& request = client.request;
+    const Recorder& answer = client.answer;
+    ASSERT_TRUE(client.ended()) << what;
+    if (answer.admission) check_admission(request, *answer.admission);
+    const Status& status = answer.finished->status;
+    if (client.cancelled || !status) {
+      EXPECT_TRUE(!status) << what;
+      if (scenario_.failure_share == 0) {
+        EXPECT_EQ(status.code(), ErrorCode::kCancelled) << what;
+      }
+      if (status.code() != ErrorCode::kCancelled) ++coverage_.failed;
+    }
+    const std::shared_ptr<Recorder> expected = alone(scenario_, request);
+    for (uint32_t c = 0; c < request.choices; ++c) {
+      const ChoiceRecord& got = answer.choices[c];
+      const ChoiceRecord& want = expected->choices[c];
+      if (status.has_value()) {
+        expect_equal(want, got, what + ", choice " + std::to_string(c));
+      } else {
+        // What came before the end was right all the same.
+        EXPECT_EQ(want.text.substr(0, got.text.size()), got.text) << what;
+        ASSERT_LE(got.tokens.size(), want.tokens.size()) << what;
+        EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), want.tokens.begin())) << what;
+      }
+    }
+  }
+
+  /// What was said to be cached was there to be read, and was not computed.
+  void check_computed(const Stats& stats) {
+    if (scenario_.cancel_share > 0 || scenario_.vanish_share > 0) return;
+    uint64_t computed = 0;
+    for (std::size_t i = 0; i < clients_.size(); ++i) {
+      if (!clients_[i]->answer.admission) continue;
+      const Admission& admission = *clients_[i]->answer.admission;
+      computed += admission.prompt_tokens - admission.cached_tokens;
+      // The last sampled token of a choice is never fed.
+      for (const ChoiceRecord& choice : clients_[i]->answer.choices) {
+        computed += std::max(choice.completion_tokens, 1U) - 1;
+      }
+      check_reads(i);
+    }
+    if (scenario_.failure_share == 0 && stats.preemptions == 0) {
+      EXPECT_EQ(bench_->executor.tokens_computed(), computed)
+          << "a cached token was computed after all";
+    }
+  }
+
+  /// What a request says it read must have been there: computed, or marked, by another request of
+  /// its namespace that uses the cache.
+  void check_reads(std::size_t i) {
+    const Request& request = clients_[i]->request;
+    const Admission& admission = *clients_[i]->answer.admission;
+    uint32_t readable = 0;
+    bool marked = admission.cache_read_tokens == 0;
+    bool stops = false;
+    for (std::size_t j = 0; j < clients_.size(); ++j) {
+      const Request& other = clients_[j]->request;
+      stops |= !other.stops.empty();
+      if (j == i || !other.cache.use_cache || clients_[j]->refused ||
+          other.cache.cache_namespace != request.cache.cache_namespace) {
+        continue;
+      }
+      for (const ChoiceRecord& choice : clients_[j]->answer.choices) {
+        std::vector<TokenId> computed = other.prompt;
+        computed.insert(computed.end(), choice.tokens.begin(), choice.tokens.end());
+        readable = std::max(readable, common_prefix(request.prompt, computed));
+      }
+      const uint32_t common = common_prefix(request.prompt, other.prompt);
+      for (const CacheMarker& marker : other.cache.markers) {
+        const uint32_t tokens = other.cache.positions[marker.position].tokens;
+        marked |= tokens == admission.cache_read_tokens && tokens <= common;
+      }
+    }
+    // Tokens behind a stop string were computed, too, but not delivered.
+    if (!stops) {
+      EXPECT_LE(admission.cached_tokens, readable) << "request " << i;
+    }
+    EXPECT_TRUE(marked) << "request " << i << " reads a prefix that nobody marked";
+  }
+
+  void add_coverage() {
+    const Stats stats = bench_->core->stats();
+    const uint32_t block_tokens = scenario_.executor.block_tokens;
+    const bool windows =
+        std::any_of(scenario_.executor.windows.begin(), scenario_.executor.windows.end(),
+                    [](uint32_t window) { return window != 0; });
+    coverage_.pool_blocks.add(scenario_.executor.blocks);
+    coverage_.block_tokens.add(block_tokens);
+    coverage_.requests_a_run.add(scenario_.requests.size());
+    ++coverage_.runs;
+    coverage_.requests += clients_.size();
+    coverage_.steps += steps_;
+    coverage_.tokens_generated += stats.generation_tokens;
+    coverage_.hit_tokens += stats.prefix_hit_tokens;
+    coverage_.joins += stats.prefix_waits;
+    coverage_.preemptions += stats.preemptions;
+    coverage_.evictions += stats.evictions;
+    coverage_.blocks_returned += stats.blocks_returned;
+    coverage_.copies_on_write += stats.copies_on_write;
+    coverage_.leases_written_tokens += stats.cache_created_tokens;
+    coverage_.leases_read_tokens += stats.cache_read_tokens;
+    coverage_.leases_refused += stats.leases_refused;
+    coverage_.leases_broken += stats.leases_broken;
+    coverage_.windows += windows;
+    if (windows) {
+      coverage_.window_hit_tokens += stats.prefix_hit_tokens;
+      coverage_.window_preemptions += stats.preemptions;
+    }
+    std::set<std::string> namespaces;
+    for (const std::shared_ptr<Client>& client : clients_) {
+      if (client->refused) continue;
+      namespaces.insert(client->request.cache.cache_namespace);
+      if (client->answer.admission)
+        coverage_.hits_partial += client->answer.admission->cached_tokens % block_tokens != 0;
+      if (client->generated) coverage_.forks += client->request.choices - 1;
+    }
+    coverage_.namespaces += namespaces.size() > 1;
+  }
+
+  Coverage& coverage_;
+  Prng events_;
+  Scenario scenario_;
+  Trace trace_;
+  std::unique_ptr<Bench> bench_;
+  std::vector<std::shared_ptr<Client>> clients_;
+  std::vector<std::pair<std::shared_ptr<Client>, uint64_t>> gone_;  // and the step that notices
+  std::size_t arrived_ = 0;
+  std::vector<uint64_t> admitted_;  // numbers of clients, in order
+  uint64_t steps_ = 0;
+  Stats last_;
+};
+
+}  // namespace
+
+Outcome run(uint64_t seed, Coverage& coverage, const std::optional<std::vector<uint32_t>>& only) {
+  Outcome outcome;
+  // The engine's test support speaks gtest; here its complaints are collected instead of printed.
+  ::testing::TestPartResultArray results;
+  {
+    ::testing::ScopedFakeTestPartResultReporter collect(
+        ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &results);
+    Simulation simulation(seed, only, coverage);
+    simulation.run();
+    outcome.trace = simulation.trace();
+  }
+  for (int i = 0; i < results.size(); ++i)
+    outcome.failures.emplace_back(results.GetTestPartResult(i).message());
+  return outcome;
+}
+
+std::string describe(uint64_t seed, const std::optional<std::vector<uint32_t>>& only) {
+  Prng prng(mix64(seed));
+  const Scenario scenario = make_scenario(prng);
+  const FakeExecutorOptions& executor = scenario.executor;
+  std::string text = "blocks of " + std::to_string(executor.block_tokens) + ", pools of";
+  for (std::size_t g = 0; g < executor.windows.size(); ++g) {
+    text += " " + std::to_string(executor.group_blocks.empty() ? executor.blocks
+                                                               : executor.group_blocks[g]);
+    if (executor.windows[g] > 0) text += " (window " + std::to_string(executor.windows[g]) + ")";
+  }
+  text += "; steps of " + std::to_string(scenario.options.step_tokens) + " tokens, " +
+          std::to_string(scenario.options.seqs_max) + " sequences";
+  if (!scenario.options.prefix_cache) text += ", no prefix cache";
+  for (std::size_t i = 0; i < scenario.requests.size(); ++i) {
+    if (only && !std::binary_search(only->begin(), only->end(), i)) continue;
+    const Request& request = scenario.requests[i];
+    text += "\nrequest " + std::to_string(i) + ": " + std::to_string(request.prompt.size()) +
+            " prompt tokens, at most " + std::to_string(request.max_tokens) + " new, " +
+            std::to_string(request.choices) + " choice(s), namespace '" +
+            request.cache.cache_namespace + "', " + std::to_string(request.cache.markers.size()) +
+            " marker(s)" + (request.cache.use_cache ? "" : ", no cache");
+  }
+  return text;
+}
+
+uint32_t requests_of(uint64_t seed) {
+  Prng prng(mix64(seed));
+  return static_cast<uint32_t>(make_scenario(prng).requests.size());
+}
+
+}  // namespace pagewise::engine::sim
