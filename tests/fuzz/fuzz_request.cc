@@ -21,6 +21,7 @@
 #include "server/byte_tokenizer_for_tests.h"
 #include "server/json_text.h"
 #include "server/openai/parse.h"
+#include "server/routes.h"
 #include "telemetry/metrics.h"
 #include "text/chat_template.h"
 
@@ -352,7 +353,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   return 0;
 }
 
-#ifdef PAGEWISE_FUZZ
 extern "C" std::size_t LLVMFuzzerCustomMutator(uint8_t* data, std::size_t size,
                                                std::size_t size_max, unsigned int seed) {
   using namespace pagewise;
@@ -370,4 +370,3 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(uint8_t* data, std::size_t size,
   std::memcpy(data, out.data(), out.size());
   return out.size();
 }
-#endif
