@@ -599,6 +599,7 @@ TEST(ChatTemplate, RefusesByNameAndLineWhatItDoesNotOffer) {
       {"\n\n{{ x.format(1) }}", "method 'format' at line 3"},
       {"{{ today('%d') }}", "function 'today' at line 1"},
       {"{{ x|map('wordwrap')|list }}", "filter 'wordwrap' at line 1"},
+      {"{{ x|map('a\nb\xc3\xa9')|list }}", "filter 'a\\x0ab\\xc3\\xa9' at line 1"},
       {"\n{{ x|selectattr('a', 'sameas', 1)|list }}", "test 'sameas' at line 2"},
       {"{{ x|reject('upper')|list }}", "test 'upper' at line 1"},
       {"{% call m() %}{% endcall %}", "statement 'call' at line 1"},
