@@ -27,6 +27,7 @@
 #include "cli/commands.h"
 #include "engine/engine.h"
 #include "gguf/gguf.h"
+#include "kv/pool_split.h"
 #include "model/cpu_executor.h"
 #include "model/spec.h"
 #include "server/api.h"
@@ -55,6 +56,7 @@ struct ServeFlags {
   uint32_t max_queue = 256;
   bool no_prefix_cache = false;
   std::vector<std::string> aliases;
+  std::string chat_template;
   std::string api_key_file;
   bool insecure = false;
   double lease_5m_s = 300;
@@ -69,8 +71,7 @@ constexpr uint64_t kWorkingBytes = 128 * kMiB;
 
 struct Pool {
   uint64_t kv_bytes = 0;
-  std::vector<uint32_t> blocks;  // of each group
-  uint32_t context = 0;          // served
+  kv::PoolSplit split;
 };
 
 TimeNs to_ns(double seconds) { return static_cast<TimeNs>(seconds * 1e9); }
@@ -85,28 +86,6 @@ std::string file_stem(const std::string& path) {
   std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   if (name.ends_with(".gguf")) name.resize(name.size() - 5);
   return name;
-}
-
-/// Blocks of each group when `bytes` are shared so that every group serves equally many sequences
-/// of `context`.
-std::vector<uint32_t> share_blocks(const kv::Geometry& geometry, uint64_t bytes, uint32_t context,
-                                   uint32_t step_tokens) {
-  std::vector<uint64_t> needs;
-  uint64_t total = 0;
-  for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
-    const uint32_t window = geometry.groups[g].window;
-    // A window group holds its window and what one step adds (design section 4).
-    const uint64_t tokens =
-        window == 0 ? context : std::min<uint64_t>(context, window + step_tokens);
-    needs.push_back(geometry.blocks_for(tokens));
-    total += needs.back() * geometry.block_stride(g);
-  }
-  std::vector<uint32_t> blocks;
-  for (const uint64_t need : needs) {
-    const auto share = static_cast<unsigned __int128>(bytes) * need / total;
-    blocks.push_back(static_cast<uint32_t>(std::min<unsigned __int128>(share, 0x7fffffff)));
-  }
-  return blocks;
 }
 
 /// The pool's size and the context that it can serve. Errors: numbers that do not fit.
@@ -130,17 +109,10 @@ Result<Pool> size_pool(const ServeFlags& flags, const model::ModelSpec& spec,
   }
   uint32_t wanted = spec.context;
   if (flags.max_context != 0) wanted = std::min(wanted, flags.max_context);
-  pool.blocks = share_blocks(geometry, pool.kv_bytes, wanted, flags.step_tokens);
-  uint64_t holds = UINT32_MAX;
-  uint64_t smallest = 0;
-  for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
-    smallest += geometry.block_stride(g);
-    if (geometry.groups[g].window == 0 || pool.blocks[g] == 0) {
-      holds = std::min(holds, uint64_t{pool.blocks[g]} * geometry.block_tokens);
-    }
-  }
-  pool.context = static_cast<uint32_t>(std::min<uint64_t>(wanted, holds));
-  if (pool.context < 2) {
+  pool.split = kv::split_pool(geometry, {pool.kv_bytes, wanted, flags.step_tokens});
+  if (pool.split.context < 2) {
+    uint64_t smallest = 0;
+    for (uint32_t g = 0; g < geometry.groups.size(); ++g) smallest += geometry.block_stride(g);
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("--kv-memory {} holds no block of {} tokens, which takes {}; {}",
                              format_size(pool.kv_bytes), geometry.block_tokens,
@@ -149,26 +121,14 @@ Result<Pool> size_pool(const ServeFlags& flags, const model::ModelSpec& spec,
   return pool;
 }
 
-/// How many sequences of `tokens` the pool holds at once.
-uint64_t conversations(const kv::Geometry& geometry, const std::vector<uint32_t>& blocks,
-                       uint64_t tokens) {
-  uint64_t fit = UINT64_MAX;
-  for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
-    const uint32_t window = geometry.groups[g].window;
-    const uint64_t held =
-        window == 0 ? tokens : std::min<uint64_t>(tokens, window + geometry.block_tokens);
-    fit = std::min(fit, blocks[g] / std::max<uint64_t>(geometry.blocks_for(held), 1));
-  }
-  return fit;
-}
-
 std::string fit_text(const kv::Geometry& geometry, const Pool& pool) {
   std::string out;
   for (const uint64_t tokens : {1024, 4096, 8192}) {
     if (!out.empty()) out += ", ";
-    out += tokens > pool.context ? fmt::format("{}k: beyond the context", tokens / 1024)
-                                 : fmt::format("{}k: {}", tokens / 1024,
-                                               conversations(geometry, pool.blocks, tokens));
+    out += tokens > pool.split.context
+               ? fmt::format("{}k: beyond the context", tokens / 1024)
+               : fmt::format("{}k: {}", tokens / 1024,
+                             kv::sequences_held(geometry, pool.split.blocks, tokens));
   }
   return out;
 }
@@ -199,6 +159,10 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats) {
   out.finished_cancelled = stats.finished_cancelled;
   out.finished_error = stats.finished_error;
   out.steps = stats.steps;
+  for (const engine::GroupStats& group : stats.groups) {
+    out.groups.push_back({group.blocks.pool, group.blocks.live, group.blocks.cached,
+                          group.blocks.free, group.sequence_rest_max, group.sequence_step_max});
+  }
   return out;
 }
 
@@ -254,8 +218,14 @@ struct LoadedTemplate {
   std::string problem;  // when there is none
 };
 
-Result<LoadedTemplate> load_template(const gguf::File& file) {
+/// A template that somebody names must work; one that came with a model file may not, and chat is
+/// then refused with the reason.
+Result<LoadedTemplate> load_template(const ServeFlags& flags, const gguf::File& file) {
   LoadedTemplate out;
+  if (!flags.chat_template.empty()) {
+    PW_ASSIGN_OR_RETURN(out.compiled, text::ChatTemplate::from_file(flags.chat_template));
+    return out;
+  }
   PW_ASSIGN_OR_RETURN(const auto source, file.find_string("tokenizer.chat_template"));
   if (!source) {
     out.problem = "this model file has no chat template";
@@ -277,8 +247,8 @@ std::string start_screen(const ServeFlags& flags, const model::ModelSpec& spec,
                          uint16_t port) {
   uint64_t blocks = 0, pool_bytes = 0;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
-    blocks += pool.blocks[g];
-    pool_bytes += pool.blocks[g] * geometry.block_stride(g);
+    blocks += pool.split.blocks[g];
+    pool_bytes += pool.split.blocks[g] * geometry.block_stride(g);
   }
   std::string out;
   const auto add = [&out]<typename... A>(fmt::format_string<A...> format, A&&... arguments) {
@@ -296,7 +266,7 @@ std::string start_screen(const ServeFlags& flags, const model::ModelSpec& spec,
   add("  KV per token   {} ({})\n", format_size(geometry.token_bytes()), flags.kv_type);
   add("  pool           {} blocks of {} tokens, {}\n", blocks, geometry.block_tokens,
       format_size(pool_bytes));
-  add("  context        {} tokens (the model's {})\n", pool.context, spec.context);
+  add("  context        {} tokens (the model's {})\n", pool.split.context, spec.context);
   add("  conversations  {} at once\n", fit_text(geometry, pool));
   if (!served.aliases.empty()) add("  aliases        {}\n", fmt::join(served.aliases, ", "));
   if (served.chat_template == nullptr) add("  no chat        {}\n", served.no_template_reason);
@@ -417,23 +387,23 @@ Status serve(const ServeFlags& flags) {
             fmt::format("{}: the tokenizer has {} tokens and the model {}", flags.model,
                         tokenizer->vocab_size(), spec.vocab_size)};
   }
-  PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template, load_template(*file));
+  PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template, load_template(flags, *file));
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
                       model::make_geometry(spec, flags.block_tokens, *kv_type, *kv_type));
   PW_ASSIGN_OR_RETURN(const Pool pool, size_pool(flags, spec, geometry));
 
   model::CpuExecutorOptions executor_options;
   executor_options.threads = flags.threads;
-  executor_options.blocks = pool.blocks;
+  executor_options.blocks = pool.split.blocks;
   executor_options.step_tokens_max = flags.step_tokens;
   executor_options.step_runs_max = flags.max_seqs;
-  executor_options.context_max = pool.context;
+  executor_options.context_max = pool.split.context;
   executor_options.progress = load_progress();
   PW_ASSIGN_OR_RETURN(const std::unique_ptr<model::CpuExecutor> executor,
                       model::CpuExecutor::create(*file, spec, geometry, executor_options));
   file.reset();
 
-  engine::Engine engine(*executor, *tokenizer, clock, engine_options(flags, pool.context));
+  engine::Engine engine(*executor, *tokenizer, clock, engine_options(flags, pool.split.context));
   PW_RETURN_IF_ERROR(engine.start_status());
   const server::ServedModel served =
       describe(flags, *tokenizer, chat_template, engine.options().context_max);
@@ -445,9 +415,11 @@ Status serve(const ServeFlags& flags) {
   info.kv_type = flags.kv_type;
   info.prefix_cache = !flags.no_prefix_cache;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
-    info.blocks_pool += pool.blocks[g];
+    info.blocks_pool += pool.split.blocks[g];
     info.block_bytes += geometry.block_bytes(g);
+    info.groups.push_back({geometry.groups[g].window, geometry.block_stride(g)});
   }
+  info.tokens_held = kv::tokens_held(geometry, pool.split.blocks);
   telemetry::Metrics metrics(info);
 
   server::ApiSetup setup;
@@ -557,6 +529,8 @@ void add_serve_command(CLI::App& app, int& exit_status) {
       ->add_option("--alias", flags->aliases,
                    "Other names of the model, '*' and '?' allowed; repeat it or give a comma list")
       ->delimiter(',');
+  command->add_option("--chat-template", flags->chat_template,
+                      "File of a chat template to use in place of the model file's own");
   command->add_option("--api-key-file", flags->api_key_file,
                       "Accept only these keys: one a line, '#' starts a comment");
   command->add_flag("--insecure", flags->insecure, "Serve an outside address without keys");

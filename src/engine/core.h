@@ -152,6 +152,8 @@ class Core {
   uint32_t headroom_tokens() const;
 
   // Building a step.
+  struct Run;
+  void note_held(const Run& run, uint32_t group, uint32_t& most) const;
   Status prepare(const kv::Orders& orders);
   void cover_next_tokens();
   void plan_runs();
