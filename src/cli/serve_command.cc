@@ -20,6 +20,7 @@
 #include "cli/serve_flags.h"
 #include "cli/start_screen.h"
 #include "engine/engine.h"
+#include "kv/pool_split.h"
 #include "model/cpu_executor.h"
 #include "server/api.h"
 #include "server/api_keys.h"
@@ -59,6 +60,10 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats) {
   out.finished_cancelled = stats.finished_cancelled;
   out.finished_error = stats.finished_error;
   out.steps = stats.steps;
+  for (const engine::GroupStats& group : stats.groups) {
+    out.groups.push_back({group.blocks.pool, group.blocks.live, group.blocks.cached,
+                          group.blocks.free, group.sequence_rest_max, group.sequence_step_max});
+  }
   return out;
 }
 
@@ -157,7 +162,8 @@ Status serve(const ServeFlags& flags) {
 
   PW_ASSIGN_OR_RETURN(ModelFile model, open_model(flags.model));
   const model::ModelSpec& spec = model.spec;
-  PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template, load_template(*model.file));
+  PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template,
+                      load_template(*model.file, flags.chat_template));
   const KvType kv_type = kv_type_of(flags.compute);
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
                       model::make_geometry(spec, flags.compute.block_tokens, kv_type, kv_type));
@@ -190,7 +196,9 @@ Status serve(const ServeFlags& flags) {
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
     info.blocks_pool += pool.blocks[g];
     info.block_bytes += geometry.block_bytes(g);
+    info.groups.push_back({geometry.groups[g].window, geometry.block_stride(g)});
   }
+  info.tokens_held = kv::tokens_held(geometry, pool.blocks);
   telemetry::Metrics metrics(info);
 
   server::ApiSetup setup;
