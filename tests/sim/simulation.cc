@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -93,6 +94,10 @@ std::shared_ptr<Recorder> alone(const Scenario& scenario, const Request& request
   FakeExecutorOptions executor = scenario.executor;
   executor.step_tokens_max = 4096;
   executor.step_runs_max = 256;
+  if (scenario.resize_share > 0) {  // as large as the pool may have become
+    executor.blocks *= 2;
+    for (uint32_t& blocks : executor.group_blocks) blocks *= 2;
+  }
   return Bench(executor, options).serve(request);
 }
 
@@ -216,12 +221,39 @@ class Simulation {
     for (const auto& [client, noticed] : gone_) {
       if (noticed == steps_) cancel(*client);
     }
+    if (scenario_.resize_share > 0 && events_.uniform() < scenario_.resize_share) resize();
     if (events_.uniform() < scenario_.failure_share) {
       if (events_.below(3) == 0) {
         bench_->executor.fail_next_commits(1);
       } else {
         bench_->executor.fail_next_steps(1);
       }
+    }
+  }
+
+  /// Refused while something that was accepted needs more; all or nothing.
+  void resize() {
+    const FakeExecutorOptions& executor = scenario_.executor;
+    std::vector<uint32_t> blocks;
+    for (std::size_t g = 0; g < executor.windows.size(); ++g) {
+      const uint32_t most =
+          2 * (executor.group_blocks.empty() ? executor.blocks : executor.group_blocks[g]);
+      blocks.push_back(1 + static_cast<uint32_t>(events_.below(most)));
+    }
+    const Stats before = bench_->core->stats();
+    const Status status = bench_->core->resize(blocks);
+    bench_->core->check_invariants();
+    const Stats after = bench_->core->stats();
+    trace_.add(static_cast<uint64_t>(status.code()));
+    EXPECT_EQ(after.blocks_live, before.blocks_live);
+    if (status) {
+      EXPECT_EQ(after.blocks_pool, std::accumulate(blocks.begin(), blocks.end(), 0U));
+      coverage_.pools_grown += after.blocks_pool > before.blocks_pool;
+      coverage_.pools_shrunk += after.blocks_pool < before.blocks_pool;
+    } else {
+      ++coverage_.resizes_refused;
+      EXPECT_EQ(after.blocks_pool, before.blocks_pool);
+      EXPECT_EQ(after.context_max, before.context_max);
     }
   }
 
@@ -293,7 +325,8 @@ class Simulation {
     for (uint32_t c = 0; c < request.choices; ++c) {
       const ChoiceRecord& got = answer.choices[c];
       const ChoiceRecord& want = expected->choices[c];
-      if (status.has_value()) {
+      if (status.has_value() &&
+          (scenario_.resize_share == 0 || got.finish != FinishReason::kContext)) {
         expect_equal(want, got, what + ", choice " + std::to_string(c));
       } else {
         // What came before the end was right all the same.
