@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -163,10 +162,6 @@ class NetworkThread {
 };
 
 Status serve(const ServeFlags& flags) {
-  const std::optional<KvType> kv_type = parse_kv_type(flags.kv_type);
-  if (!kv_type) {
-    return {ErrorCode::kInvalidArgument, fmt::format("--kv-type {}: not a KV type", flags.kv_type)};
-  }
   for (const std::string& alias : flags.aliases) {
     if (alias.empty()) return {ErrorCode::kInvalidArgument, "--alias: a name must not be empty"};
   }
@@ -193,13 +188,14 @@ Status serve(const ServeFlags& flags) {
   PW_ASSIGN_OR_RETURN(ModelFile model, open_model(flags.model));
   const model::ModelSpec& spec = model.spec;
   PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template, load_template(*model.file));
+  const KvType kv_type = kv_type_of(flags.compute);
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
-                      model::make_geometry(spec, flags.block_tokens, *kv_type, *kv_type));
+                      model::make_geometry(spec, flags.compute.block_tokens, kv_type, kv_type));
   const PoolWish wish{flags.kv_memory, flags.max_context, flags.step_tokens};
   PW_ASSIGN_OR_RETURN(const Pool pool, size_pool(wish, spec, geometry));
 
   model::CpuExecutorOptions executor_options;
-  executor_options.threads = flags.threads;
+  executor_options.threads = flags.compute.threads;
   executor_options.blocks = pool.blocks;
   executor_options.blocks_reserved = pool.blocks_reserved;
   executor_options.step_tokens_max = flags.step_tokens;
@@ -220,7 +216,7 @@ Status serve(const ServeFlags& flags) {
   info.model_name = served.name;
   info.block_tokens = geometry.block_tokens;
   info.context_max = served.context_max;
-  info.kv_type = flags.kv_type;
+  info.kv_type = flags.compute.kv_type;
   info.prefix_cache = !flags.no_prefix_cache;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
     info.blocks_pool += pool.blocks[g];

@@ -86,6 +86,9 @@ class Core {
   void cancel(RequestId id);
   void cancel_all();
 
+  /// What is known of a prompt; changes nothing. Requires: at least one token.
+  LookedUp look_up(const LookUp& asked) const;
+
   // Between steps, for operators.
 
   /// Layer group g has `blocks[g]` from now on, in use or not. Cached blocks go as always, those
@@ -175,6 +178,7 @@ class Core {
   bool find_coming_prefix(Job& job, uint32_t cached_tokens) const;
   uint32_t slots_used() const;
   uint32_t headroom_tokens() const;
+  double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
   Status prepare(const kv::Orders& orders);

@@ -24,6 +24,8 @@ constexpr TimeNs kTendNsMax = 60'000'000'000;
 
 // Operators' calls that may wait for the end of a step.
 constexpr std::size_t kCallsMax = 64;
+// Questions that may wait: each costs a walk through the index, between two steps.
+constexpr std::size_t kLookUpsMax = 64;
 
 }  // namespace
 
@@ -70,6 +72,11 @@ struct Engine::Impl {
   struct Call {
     std::function<void(Core&)> run;
     std::function<void()> tell;
+  };
+
+  struct Question {
+    LookUp asked;
+    std::function<void(Result<LookedUp>)> done;
   };
 
   Impl(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
@@ -147,6 +154,23 @@ struct Engine::Impl {
     wake.notify_one();
   }
 
+  Status look_up(LookUp&& asked, std::function<void(Result<LookedUp>)>&& done) {
+    if (!start_status) return start_status;
+    if (asked.tokens.empty()) {
+      return {ErrorCode::kInvalidArgument, "prompt: must have at least one token"};
+    }
+    {
+      std::lock_guard lock(mutex);
+      if (stopping) return {ErrorCode::kCancelled, "the server is shutting down"};
+      if (questions.size() >= kLookUpsMax) {
+        return {ErrorCode::kOverloaded, "too many questions about the cache are waiting"};
+      }
+      questions.push_back({std::move(asked), std::move(done)});
+    }
+    wake.notify_one();
+    return Status::ok();
+  }
+
   Stats stats() const {
     std::lock_guard lock(mutex);
     Stats result = snapshot;
@@ -159,12 +183,13 @@ struct Engine::Impl {
     std::vector<Submission> submitted;
     std::vector<RequestId> cancelled;
     std::vector<Call> called_for;
+    std::vector<Question> asked;
     while (true) {
       {
         std::unique_lock lock(mutex);
         const auto called = [&] {
           return stopping || !core->idle() || !submissions.empty() || !cancellations.empty() ||
-                 !calls.empty();
+                 !calls.empty() || !questions.empty();
         };
         if (const std::optional<TimeNs> next = core->next_tend()) {
           // Time alone may ask for something; on a clock of the caller's own, look now and then.
@@ -177,6 +202,7 @@ struct Engine::Impl {
         submitted.swap(submissions);
         cancelled.swap(cancellations);
         called_for.swap(calls);
+        asked.swap(questions);
         snapshot.requests_waiting += static_cast<uint32_t>(submitted.size());
       }
       for (Submission& s : submitted) {
@@ -186,6 +212,8 @@ struct Engine::Impl {
       for (const RequestId id : cancelled) core->cancel(id);
       cancelled.clear();
       for (const Call& call : called_for) call.run(*core);
+      for (const Question& question : asked) question.done(core->look_up(question.asked));
+      asked.clear();
       if (core->idle()) {
         core->tend();
       } else {
@@ -205,6 +233,10 @@ struct Engine::Impl {
       std::lock_guard lock(mutex);
       submitted.swap(submissions);
       called_for.swap(calls);
+      asked.swap(questions);
+    }
+    for (const Question& question : asked) {
+      question.done(Error{ErrorCode::kCancelled, "the server is shutting down"});
     }
     for (const Call& call : called_for) call.tell();
     for (Submission& s : submitted) {
@@ -221,9 +253,8 @@ struct Engine::Impl {
   const Clock& clock;
   Options options;
   Status start_status;
-  EndingsAfterStats endings;  // engine thread only
-  std::unique_ptr<Core>
-      core;  // engine thread only, except check() and options(), which are constant
+  EndingsAfterStats endings;   // engine thread only
+  std::unique_ptr<Core> core;  // engine thread only, except check()
 
   mutable std::mutex mutex;
   std::condition_variable wake;
@@ -231,6 +262,7 @@ struct Engine::Impl {
   std::vector<Submission> submissions;   // at most options.queue_max and the free slots
   std::vector<RequestId> cancellations;  // emptied between steps
   std::vector<Call> calls;               // at most kCallsMax
+  std::vector<Question> questions;       // at most kLookUpsMax
   Stats snapshot;
   uint64_t next_id = 1;
   bool stopping = false;
@@ -251,6 +283,10 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> s
 const Status& Engine::start_status() const { return impl_->start_status; }
 
 void Engine::cancel(RequestId request) { impl_->cancel(request); }
+
+Status Engine::look_up(LookUp asked, std::function<void(Result<LookedUp>)> done) {
+  return impl_->look_up(std::move(asked), std::move(done));
+}
 
 Stats Engine::stats() const { return impl_->stats(); }
 
