@@ -205,6 +205,10 @@ Status serve(const ServeFlags& flags) {
     return engine.submit(std::move(request), std::move(sink));
   };
   setup.engine.cancel = [&engine](RequestId request) { engine.cancel(request); };
+  setup.engine.look_up = [&engine](engine::LookUp asked,
+                                   std::function<void(Result<engine::LookedUp>)> done) {
+    return engine.look_up(std::move(asked), std::move(done));
+  };
   setup.snapshot = [&engine] { return to_snapshot(engine.stats()); };
   setup.metrics = &metrics;
   setup.clock = &clock;

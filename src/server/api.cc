@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "server/anthropic/parse.h"
 #include "server/diagnostics.h"
+#include "server/explain/explainer.h"
 #include "server/id_source.h"
 #include "server/json_text.h"
 #include "server/model_routes.h"
@@ -34,7 +35,10 @@ std::string_view id_prefix(Format format) {
 
 class Api final : public Handler {
  public:
-  explicit Api(ApiSetup setup) : setup_(std::move(setup)), ids_(setup_.random_seed) {}
+  explicit Api(ApiSetup setup)
+      : setup_(std::move(setup)),
+        ids_(setup_.random_seed),
+        explainer_(setup_.model, *setup_.clock, setup_.log) {}
 
   std::optional<HttpResponse> begin(HttpRequest& request) override {
     request.request_id = ids_.id("req_");
@@ -94,6 +98,8 @@ class Api final : public Handler {
         return generate(row, request, surface, anthropic::parse_messages_request(*body));
       case Route::kCountTokens:
         return count_tokens(row, request, surface, *body);
+      case Route::kCacheExplain:
+        return explain(row, request, *body);
       case Route::kTokenize:
         return answer(row, request, surface, tokenize(setup_.model, *body));
       default:
@@ -268,6 +274,10 @@ class Api final : public Handler {
                                 make_fingerprint(asked, *prompt), setup_.clock->now());
     }
 
+    if (asked.format != Format::kCompletion && asked.use_cache) {
+      remember(exchange, asked, *prompt, name_space);
+    }
+
     engine::Request& work = exchange.request;
     work.prompt = std::move(prompt->tokens);
     // The engine clamps to the room left; a bound here keeps the metrics readable.
@@ -284,6 +294,39 @@ class Api final : public Handler {
     return make_exchange(std::move(exchange));
   }
 
+  /// What is asked is kept for comparison once it is admitted (explain/history.h).
+  void remember(ExchangeSetup& exchange, const GenerationRequest& asked, const Prompt& prompt,
+                const std::string& name_space) {
+    auto noted = std::make_shared<explain::Asked>(explain::Explainer::note(asked, prompt));
+    exchange.admitted = [this, name_space, noted, id = exchange.context.id,
+                         format = asked.format](const engine::Admission& admission) {
+      explainer_.admitted(name_space, id, std::move(*noted), format, admission);
+    };
+    exchange.finished = [this](const engine::Admission& admission,
+                               const engine::Finished& finished) {
+      explainer_.finished(admission, finished);
+    };
+  }
+
+  /// POST /v1/cache/explain: computes nothing, changes nothing.
+  Outcome explain(const RouteRow& row, const HttpRequest& request, const json::object& body) {
+    const bool messages = explain::format_of(request, body) == Format::kMessages;
+    const Surface surface = messages ? Surface::kAnthropic : Surface::kOpenAi;
+    auto parsed =
+        messages ? anthropic::parse_explained(body) : openai::parse_chat(body, parse_limits());
+    if (!parsed) return refuse(request, surface, row.label, parsed.error());
+    if (!setup_.model.answers_to(parsed->model)) {
+      return refuse(request, surface, row.label, unknown_model(parsed->model));
+    }
+    auto prompt = build_prompt(*parsed, setup_.model);
+    if (!prompt) return refuse(request, surface, row.label, prompt.error());
+    auto told = [this, label = row.label, asked = HttpRequest{.request_id = request.request_id}](
+                    int status, std::string_view error) { note(asked, label, status, error); };
+    return explainer_.explain(setup_.engine.look_up, *parsed, *prompt,
+                              namespace_of(request, *parsed), request.request_id, surface,
+                              std::move(told));
+  }
+
   /// Only a key that was checked names a cache: without a key file anybody may present anything.
   std::string namespace_of(const HttpRequest& request, const GenerationRequest& asked) const {
     const std::string* workspace = request.header("anthropic-workspace-id");
@@ -295,6 +338,7 @@ class Api final : public Handler {
   const ApiSetup setup_;
   IdSource ids_;
   DiagnosticsLog diagnostics_;
+  explain::Explainer explainer_;
 };
 
 }  // namespace
