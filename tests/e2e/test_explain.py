@@ -7,12 +7,11 @@ explained, and the cause must be `kind` (null: nothing to fix).
 """
 
 import json
-import pathlib
 import subprocess
 
 import pytest
 
-from conftest import PROGRAM, ROOT, eventually, serving
+from conftest import PROGRAM, ROOT, serving
 
 PAIRS = sorted((ROOT / "tests/explain").glob("*.json"))
 KINDS = {"time_stamp", "date", "id", "counter", "tool_order", "key_order", "white_space", "bos", "template", "model",
@@ -50,29 +49,29 @@ def test_there_are_pairs_of_every_kind():
 @pytest.mark.parametrize("path", PAIRS, ids=[path.stem for path in PAIRS])
 def test_the_cause_of_a_miss_is_named(inn, path):
     pair = json.loads(path.read_text())
-    send(inn, pair["route"], pair["before"])
-    seen = explain(inn, {**pair["after"], "route": pair["route"]})
+    own = {"anthropic-workspace-id": path.stem}  # each pair in a cache of its own
+
+    def post(route, body):
+        response = inn.http.post(route, json=body, headers=own)
+        assert response.status_code == 200, response.text
+        return response
+
+    answer = post(pair["route"], pair["before"]).json()
+    seen = post("/v1/cache/explain", {**pair["after"], "route": pair["route"]}).json()
     assert seen["cause"] == pair["kind"], seen
+    assert seen["nearest"]["id"] == answer["id"]
     assert 0 <= seen["cached_tokens"] < seen["prompt_tokens"]
-    assert seen["nearest"]["shared_tokens"] <= seen["prompt_tokens"]
     divergence, gain = seen["divergence"], seen["gain"]
     if pair["kind"] in (None, "model"):
         assert gain == {"tokens": 0, "ms": 0}
-        return
-    assert divergence["token"] < seen["prompt_tokens"]
-    assert divergence["cached_text"] != divergence["request_text"]
-    assert gain["tokens"] <= seen["prompt_tokens"] - seen["cached_tokens"]
-    if pair["kind"] != "template":
-        assert gain["tokens"] >= 60 and gain["ms"] > 0, "the manual stands behind the difference"
-
-
-@pytest.mark.parametrize("path", PAIRS, ids=[path.stem for path in PAIRS])
-def test_what_is_said_to_be_cached_is_what_is_then_read(inn, path):
-    pair = json.loads(path.read_text())
-    send(inn, pair["route"], pair["before"])
-    seen = explain(inn, {**pair["after"], "route": pair["route"]})
-    response = inn.post(pair["route"], pair["after"])
-    assert int(response.headers["x-cached-tokens"]) == seen["cached_tokens"]
+    else:
+        assert divergence["token"] == seen["nearest"]["shared_tokens"] < seen["prompt_tokens"]
+        assert divergence["cached_text"] != divergence["request_text"]
+        assert gain["tokens"] <= seen["prompt_tokens"] - seen["cached_tokens"]
+        if pair["kind"] != "template":
+            assert gain["tokens"] >= 15 and gain["ms"] > 0, "something stands behind the difference"
+    # What is said to be cached is what is then read.
+    assert int(post(pair["route"], pair["after"]).headers["x-cached-tokens"]) == seen["cached_tokens"]
 
 
 def test_explaining_computes_and_changes_nothing(inn, nonce):
