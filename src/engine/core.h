@@ -157,6 +157,8 @@ class Core {
   double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
+  struct Run;
+  void note_held(const Run& run, uint32_t group, uint32_t& most) const;
   Status prepare(const kv::Orders& orders);
   void cover_next_tokens();
   void plan_runs();

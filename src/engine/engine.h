@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/request.h"
 #include "kv/geometry.h"
+#include "kv/kv_cache.h"
 #include "model/executor.h"
 #include "text/tokenizer.h"
 
@@ -39,6 +40,13 @@ struct Options {
   TimeNs idle_release_ns = 10'000'000'000;
 };
 
+/// One layer group's pool, and the most of its blocks that one sequence has held: at rest between
+/// steps, and during a step (design section 4 bounds both for sliding groups).
+struct GroupStats {
+  kv::BlockCounts blocks;
+  uint32_t sequence_rest_max = 0, sequence_step_max = 0;
+};
+
 /// A consistent snapshot, taken between steps. Blocks are summed over the layer groups, each with
 /// its own pool: live + cached + free == pool holds for every group and so for the sums.
 struct Stats {
@@ -56,6 +64,7 @@ struct Stats {
   uint64_t blocks_returned = 0;  // whose memory went back to the system
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;
+  std::vector<GroupStats> groups;  // as in Geometry::groups
 };
 
 /// Thread: submit, cancel, look_up and stats from any thread; everything else on the engine's own.

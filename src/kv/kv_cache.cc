@@ -1133,6 +1133,10 @@ std::span<const BlockId> KvCache::table(SeqId seq, uint32_t group) const {
   return impl_->sequence(seq).tables.group(group);
 }
 
+uint32_t KvCache::held(SeqId seq, uint32_t group) const {
+  return impl_->sequence(seq).tables.held(group);
+}
+
 uint32_t KvCache::tokens_computed(SeqId seq) const { return impl_->sequence(seq).computed; }
 
 uint32_t KvCache::tail_holders(SeqId seq, uint32_t group) const {

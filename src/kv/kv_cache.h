@@ -196,6 +196,8 @@ class KvCache {
   /// table[i] holds positions [i * block_tokens, (i + 1) * block_tokens); null behind a sliding
   /// window. Valid until the next call that names seq.
   std::span<const BlockId> table(SeqId seq, uint32_t group) const;
+  /// Blocks of one group that the sequence holds: its table without those behind the window.
+  uint32_t held(SeqId seq, uint32_t group) const;
   uint32_t tokens_computed(SeqId seq) const;
   /// Positions that the tables of all groups cover: the shortest one's size * block_tokens.
   uint32_t tokens_covered(SeqId seq) const;
