@@ -243,6 +243,10 @@ Status serve(const ServeFlags& flags) {
     return engine.submit(std::move(request), std::move(sink));
   };
   setup.engine.cancel = [&engine](RequestId request) { engine.cancel(request); };
+  setup.engine.look_up = [&engine](engine::LookUp asked,
+                                   std::function<void(Result<engine::LookedUp>)> done) {
+    return engine.look_up(std::move(asked), std::move(done));
+  };
   setup.operators = operators(engine, served, wish, spec, geometry);
   setup.snapshot = [&engine, &geometry] { return to_snapshot(engine.stats(), geometry); };
   setup.metrics = &metrics;

@@ -234,6 +234,7 @@ LookedUp Core::look_up(const LookUp& asked) const {
   request.use_cache = options_.prefix_cache && asked.use_cache;
   const TimeNs now = clock_.now();
   LookedUp answer;
+  answer.prefix_cache = options_.prefix_cache;
   answer.found = cache_->inspect(request, now, asked.beyond_max);
   if (answer.found.lease) answer.lease_left_ns = answer.found.lease->expires - now;
   answer.prefill_token_ns = prefill_token_ns_;

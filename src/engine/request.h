@@ -105,6 +105,7 @@ struct LookUp {
 /// As of one moment between two steps.
 struct LookedUp {
   kv::Inspection found;
+  bool prefix_cache = true;     // false: the engine keeps none
   TimeNs lease_left_ns = 0;     // of found.lease
   TimeNs prefill_token_ns = 0;  // what a prompt's token took in the last step that had one; 0: none
 };

@@ -10,6 +10,7 @@
 #include "server/admin_access.h"
 #include "server/anthropic/parse.h"
 #include "server/diagnostics.h"
+#include "server/explain/explainer.h"
 #include "server/id_source.h"
 #include "server/json_text.h"
 #include "server/key_limits.h"
@@ -38,7 +39,10 @@ std::string_view id_prefix(Format format) {
 class Api final : public Handler {
  public:
   explicit Api(ApiSetup setup)
-      : setup_(std::move(setup)), ids_(setup_.random_seed), limits_(setup_.keys.size()) {}
+      : setup_(std::move(setup)),
+        ids_(setup_.random_seed),
+        limits_(setup_.keys.size()),
+        explainer_(setup_.model, *setup_.clock, setup_.log) {}
 
   std::optional<HttpResponse> begin(HttpRequest& request) override {
     request.request_id = ids_.id("req_");
@@ -91,6 +95,8 @@ class Api final : public Handler {
         return clear_cache(row, request, surface, *body);
       case Route::kAdminKv:
         return resize_pool(row, request, surface, *body);
+      case Route::kCacheExplain:
+        return explain(row, request, *body);
       case Route::kTokenize:
         return answer(row, request, surface, tokenize(setup_.model, *body));
       default:
@@ -313,8 +319,13 @@ class Api final : public Handler {
     const bool whole = key == nullptr ? why_not_local(request).empty() : key->admin;
     return ask_engine<engine::CacheReport>(
         row, request, surface, setup_.operators.report_cache,
-        [this, whole, account = account_of(key)](const engine::CacheReport& report) {
-          return whole ? stats_json(report, setup_.keys) : account_json(report, account);
+        [this, whole, account = account_of(key),
+         name_space =
+             namespace_of(request, account_of(key), "")](const engine::CacheReport& report) {
+          json::object out =
+              whole ? stats_json(report, setup_.keys) : account_json(report, account);
+          out["misses"] = whole ? explainer_.misses(std::nullopt) : explainer_.misses(name_space);
+          return out;
         });
   }
 
@@ -323,6 +334,7 @@ class Api final : public Handler {
     auto name = parse_clear(body);
     if (!name) return refuse(request, surface, row.label, name.error());
     const auto ask = [this, name = *std::move(name)](OperatorPort::Done<engine::Cleared> done) {
+      explainer_.clear();  // what is forgotten is no longer compared with
       setup_.operators.clear_cache(name, std::move(done));
     };
     return ask_engine<engine::Cleared>(row, request, surface, ask, cleared_json);
@@ -381,10 +393,8 @@ class Api final : public Handler {
     exchange.metrics = setup_.metrics;
     exchange.log = setup_.log;
 
-    const std::string* workspace = request.header("anthropic-workspace-id");
     const std::string account = account_of(key);
-    const std::string name_space =
-        cache_namespace(account, workspace == nullptr ? "" : *workspace, asked.cache_salt);
+    const std::string name_space = namespace_of(request, account, asked.cache_salt);
     ResponseContext& context = exchange.context;
     context.format = asked.format;
     context.model = asked.model;
@@ -401,6 +411,10 @@ class Api final : public Handler {
       context.diagnostics =
           diagnostics_.exchange(name_space, asked.diagnostics->previous_message_id, context.id,
                                 make_fingerprint(asked, *prompt), setup_.clock->now());
+    }
+
+    if (asked.format != Format::kCompletion && asked.use_cache) {
+      remember(exchange, asked, *prompt, name_space);
     }
 
     engine::Request& work = exchange.request;
@@ -420,7 +434,47 @@ class Api final : public Handler {
     return make_exchange(std::move(exchange));
   }
 
+  /// What is asked is kept for comparison once it is admitted (explain/history.h).
+  void remember(ExchangeSetup& exchange, const GenerationRequest& asked, const Prompt& prompt,
+                const std::string& name_space) {
+    auto noted = std::make_shared<explain::Asked>(explain::Explainer::note(asked, prompt));
+    exchange.admitted = [this, name_space, noted, id = exchange.context.id,
+                         format = asked.format](const engine::Admission& admission) {
+      explainer_.admitted(name_space, id, std::move(*noted), format, admission);
+    };
+    exchange.finished = [this](const engine::Admission& admission,
+                               const engine::Finished& finished) {
+      explainer_.finished(admission, finished);
+    };
+  }
+
+  /// POST /v1/cache/explain: computes nothing, changes nothing.
+  Outcome explain(const RouteRow& row, const HttpRequest& request, const json::object& body) {
+    const bool messages = explain::format_of(request, body) == Format::kMessages;
+    const Surface surface = messages ? Surface::kAnthropic : Surface::kOpenAi;
+    auto parsed =
+        messages ? anthropic::parse_explained(body) : openai::parse_chat(body, parse_limits());
+    if (!parsed) return refuse(request, surface, row.label, parsed.error());
+    if (!setup_.model.answers_to(parsed->model)) {
+      return refuse(request, surface, row.label, unknown_model(parsed->model));
+    }
+    auto prompt = build_prompt(*parsed, setup_.model);
+    if (!prompt) return refuse(request, surface, row.label, prompt.error());
+    auto told = [this, label = row.label, asked = HttpRequest{.request_id = request.request_id}](
+                    int status, std::string_view error) { note(asked, label, status, error); };
+    return explainer_.explain(
+        setup_.engine.look_up, *parsed, *prompt,
+        namespace_of(request, account_of(key_of(request)), parsed->cache_salt), request.request_id,
+        surface, std::move(told));
+  }
+
   /// Only a key that was checked names a cache: without a key file anybody may present anything.
+  static std::string namespace_of(const HttpRequest& request, std::string_view account,
+                                  std::string_view salt) {
+    const std::string* workspace = request.header("anthropic-workspace-id");
+    return cache_namespace(account, workspace == nullptr ? "" : *workspace, salt);
+  }
+
   static std::string account_of(const ApiKey* key) {
     return key == nullptr ? std::string(kOpenAccount) : key->account();
   }
@@ -442,6 +496,7 @@ class Api final : public Handler {
   IdSource ids_;
   KeyLimits limits_;
   DiagnosticsLog diagnostics_;
+  explain::Explainer explainer_;
 };
 
 }  // namespace

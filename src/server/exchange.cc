@@ -153,6 +153,7 @@ class EngineExchange final : public Exchange {
  private:
   void on_admitted(const Admission& admission, Progress& progress) {
     admission_ = admission;
+    if (setup_.admitted) setup_.admitted(admission);
     if (whole_ != nullptr) return whole_->admitted(admission);
     if (!head_sent_) begin_stream(progress, true);
     stream_->admitted(admission, progress.bytes);
@@ -177,6 +178,7 @@ class EngineExchange final : public Exchange {
       return finish_with(to_api_error(Error{ErrorCode::kCancelled, ""}), progress);
     }
     done_ = true;
+    if (setup_.finished) setup_.finished(*admission_, finished);
     if (stream_ != nullptr) {
       stream_->finished(finished, progress.bytes);
     } else {

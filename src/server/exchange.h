@@ -20,10 +20,12 @@
 
 namespace pagewise::server {
 
-/// The engine's two entry points.
+/// The engine's entry points.
 struct EnginePort {
   std::function<Result<RequestId>(engine::Request, std::shared_ptr<engine::RequestSink>)> submit;
   std::function<void(RequestId)> cancel;
+  /// Engine::look_up; none: POST /v1/cache/explain says that it is not offered.
+  std::function<Status(engine::LookUp, std::function<void(Result<engine::LookedUp>)>)> look_up;
 };
 
 /// Headers that every answer of the API carries.
@@ -46,6 +48,10 @@ struct ExchangeSetup {
   const Clock* clock = nullptr;
   telemetry::Metrics* metrics = nullptr;
   std::function<void(std::string_view)> log;  // one line a request
+  // Who else wants to know; on the network thread.
+  std::function<void(const engine::Admission&)> admitted;
+  std::function<void(const engine::Admission&, const engine::Finished&)>
+      finished;  // not when failed
 };
 
 std::unique_ptr<Exchange> make_exchange(ExchangeSetup setup);

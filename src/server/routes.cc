@@ -15,6 +15,7 @@ constexpr RouteRow kRoutes[] = {
     {"/models", Route::kModels, Methods::kGet, Access::kKey, true, "models"},
     {"/tokenize", Route::kTokenize, Methods::kPost, Access::kKey, true, "tokenize"},
     {"/detokenize", Route::kDetokenize, Methods::kPost, Access::kKey, true, "detokenize"},
+    {"/v1/cache/explain", Route::kCacheExplain, Methods::kPost, Access::kKey, false, "explain"},
     {"/health", Route::kHealth, Methods::kGet, Access::kOpen, false, "health"},
     {"/healthz", Route::kHealth, Methods::kGet, Access::kOpen, false, "health"},
     {"/ready", Route::kReady, Methods::kGet, Access::kOpen, false, "ready"},

@@ -20,6 +20,7 @@ enum class Route : uint8_t {
   kModel,
   kTokenize,
   kDetokenize,
+  kCacheExplain,
   kHealth,
   kReady,
   kMetrics,
