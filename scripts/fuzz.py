@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the fuzz targets of tests/fuzz one after another at idle priority, and says what they found.
+"""Runs the fuzz targets of tests/fuzz one after another, and says what they found.
+
+They run at idle priority, because they are in no hurry and others are; on a busy machine that is
+next to nothing, and --foreground runs them like any program. The line of a target says how much
+processor time it really had.
 
 Inputs come from tests/fuzz/{seeds,corpus,finds}/TARGET and from earlier runs, which are kept in
 build/fuzz/work/TARGET. First of all the canary, a bug on purpose, must be found: a broken fuzzer
 must not look like clean code. A target ends at its first find; the others still run.
 
-usage: ./dev fuzz [TARGET..] [--minutes N] [--merge] [--results FOLDER]
+usage: ./dev fuzz [TARGET..] [--minutes N] [--foreground] [--merge] [--results FOLDER]
 Ends with status 1 on a find. A run of ten minutes or more over all targets writes
 bench/results/fuzz-<commit>-<time>.{md,json}.
 """
@@ -30,7 +34,7 @@ BUILD = ROOT / "build/fuzz"
 TARGETS = {
     "gguf": ([], 4096),
     "model": ([], 96),
-    "template": (["tests/templates"], 2048),
+    "template": (["tests/templates"], 6000),
     "request": ([], 4096),
     "tokenizer": ([], 1024),
     "output": ([], 512),
@@ -83,7 +87,7 @@ def inputs_of(name):
 class Run:
     """One target's run under libFuzzer."""
 
-    def __init__(self, name, seconds, length_max, folders):
+    def __init__(self, name, seconds, length_max, folders, lead=lowly):
         work = BUILD / "work" / name
         self.name, self.finds = name, work / "finds"
         self.log = work / "log"
@@ -99,7 +103,7 @@ class Run:
             command.append(f"-dict={words}")
         used, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         with self.log.open("w", encoding="utf-8") as log:
-            self.status = subprocess.run(lowly(command), stdout=log, stderr=subprocess.STDOUT,
+            self.status = subprocess.run(lead(command), stdout=log, stderr=subprocess.STDOUT,
                                          check=False).returncode
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.wall = time.monotonic() - started
@@ -135,7 +139,7 @@ class Run:
 def check_canary():
     work = BUILD / "work/canary"
     shutil.rmtree(work, ignore_errors=True)
-    run = Run("canary", CANARY_SECONDS_MAX, 32, [])
+    run = Run("canary", CANARY_SECONDS_MAX, 32, [], lead=list)  # a second of work
     if not run.found() or "the canary sings" not in run.log.read_text(errors="replace"):
         sys.exit(f"fuzz: the canary was not found within {CANARY_SECONDS_MAX} s, so this fuzzer finds "
                  f"nothing; see {shown(run.log)}")
@@ -172,8 +176,8 @@ def merge(name):
 def markdown(report):
     lines = [f"# Fuzzing, {report['time']}", "",
              f"Commit {report['commit']}; {report['cpu']}; clang-16, AddressSanitizer and "
-             f"UndefinedBehaviorSanitizer; {report['minutes']:g} minutes a target at idle priority, one "
-             "at a time.", "",
+             f"UndefinedBehaviorSanitizer; {report['minutes']:g} minutes a target, one at a time, beside "
+             "whatever else the machine did: the processor time is what counts.", "",
              "| target | executions | processor time, s | edges | features | corpus | finds |",
              "| --- | --- | --- | --- | --- | --- | --- |"]
     for name, row in report["targets"].items():
@@ -204,6 +208,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--minutes", type=float, default=FULL_RUN_MINUTES, help="of each target")
+    parser.add_argument("--foreground", action="store_true", help="not at idle priority")
     parser.add_argument("--merge", action="store_true",
                         help="make the committed corpus anew from what runs have found, run nothing")
     parser.add_argument("--results", type=pathlib.Path,
@@ -222,7 +227,8 @@ def main():
     check_canary()
     runs = []
     for name in names:
-        runs.append(Run(name, args.minutes * 60, TARGETS[name][1], inputs_of(name)))
+        runs.append(Run(name, args.minutes * 60, TARGETS[name][1], inputs_of(name),
+                        lead=list if args.foreground else lowly))
         print(runs[-1].line(), flush=True)
     full = args.minutes >= FULL_RUN_MINUTES and not args.targets
     if args.results or full:

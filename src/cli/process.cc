@@ -6,16 +6,26 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 
 namespace pagewise::cli {
 
+Status flush_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status::ok();
+  return {ErrorCode::kIo, fmt::format("cannot write to standard output{}{}", errno == 0 ? "" : ": ",
+                                      errno == 0 ? "" : std::strerror(errno))};
+}
+
 void finish(std::string_view command, const Status& status, int& exit_status) {
-  if (status) return;
-  fmt::print(stderr, "pagewise {}: {}\n", command, status.error().message);
+  const Status ended = status ? flush_output() : status;
+  if (ended) return;
+  fmt::print(stderr, "pagewise {}: {}\n", command, ended.error().message);
   exit_status = 1;
 }
 

@@ -10,7 +10,11 @@
 
 namespace pagewise::cli {
 
-/// How every command ends: an error becomes one line, "pagewise COMMAND: MESSAGE", and status 1.
+/// Writes out what was printed. Errors: kIo when standard output did not take all of it.
+Status flush_output();
+
+/// How every command ends: with all of its output written, or else an error, which becomes one
+/// line, "pagewise COMMAND: MESSAGE", and status 1.
 void finish(std::string_view command, const Status& status, int& exit_status);
 
 /// Shows how far loading is (0 to 1), on a terminal only; elsewhere it is empty.

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "cli/serve_flags.h"
 #include "cli/start_screen.h"
 #include "engine/engine.h"
+#include "kv/pool_split.h"
 #include "model/cpu_executor.h"
 #include "server/api.h"
 #include "server/api_keys.h"
@@ -60,6 +60,10 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats) {
   out.finished_cancelled = stats.finished_cancelled;
   out.finished_error = stats.finished_error;
   out.steps = stats.steps;
+  for (const engine::GroupStats& group : stats.groups) {
+    out.groups.push_back({group.blocks.pool, group.blocks.live, group.blocks.cached,
+                          group.blocks.free, group.sequence_rest_max, group.sequence_step_max});
+  }
   return out;
 }
 
@@ -133,10 +137,6 @@ class NetworkThread {
 };
 
 Status serve(const ServeFlags& flags) {
-  const std::optional<KvType> kv_type = parse_kv_type(flags.kv_type);
-  if (!kv_type) {
-    return {ErrorCode::kInvalidArgument, fmt::format("--kv-type {}: not a KV type", flags.kv_type)};
-  }
   for (const std::string& alias : flags.aliases) {
     if (alias.empty()) return {ErrorCode::kInvalidArgument, "--alias: a name must not be empty"};
   }
@@ -162,15 +162,17 @@ Status serve(const ServeFlags& flags) {
 
   PW_ASSIGN_OR_RETURN(ModelFile model, open_model(flags.model));
   const model::ModelSpec& spec = model.spec;
-  PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template, load_template(*model.file));
+  PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template,
+                      load_template(*model.file, flags.chat_template));
+  const KvType kv_type = kv_type_of(flags.compute);
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
-                      model::make_geometry(spec, flags.block_tokens, *kv_type, *kv_type));
+                      model::make_geometry(spec, flags.compute.block_tokens, kv_type, kv_type));
   PW_ASSIGN_OR_RETURN(
       const Pool pool,
       size_pool({flags.kv_memory, flags.max_context, flags.step_tokens}, spec, geometry));
 
   model::CpuExecutorOptions executor_options;
-  executor_options.threads = flags.threads;
+  executor_options.threads = flags.compute.threads;
   executor_options.blocks = pool.blocks;
   executor_options.step_tokens_max = flags.step_tokens;
   executor_options.step_runs_max = flags.max_seqs;
@@ -189,12 +191,14 @@ Status serve(const ServeFlags& flags) {
   info.model_name = served.name;
   info.block_tokens = geometry.block_tokens;
   info.context_max = served.context_max;
-  info.kv_type = flags.kv_type;
+  info.kv_type = flags.compute.kv_type;
   info.prefix_cache = !flags.no_prefix_cache;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
     info.blocks_pool += pool.blocks[g];
     info.block_bytes += geometry.block_bytes(g);
+    info.groups.push_back({geometry.groups[g].window, geometry.block_stride(g)});
   }
+  info.tokens_held = kv::tokens_held(geometry, pool.blocks);
   telemetry::Metrics metrics(info);
 
   server::ApiSetup setup;

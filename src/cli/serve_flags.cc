@@ -1,44 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/serve_flags.h"
 
-#include <fmt/format.h>
-
 namespace pagewise::cli {
-namespace {
-
-/// Seconds of a lease. CLI11's own ranges let NaN pass.
-CLI::Validator lease_seconds() {
-  return {[](std::string& text) -> std::string {
-            double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && value >= 1e-3 && value <= 1e9) return "";
-            return fmt::format("'{}' is no number of seconds from 0.001 to 1e9", text);
-          },
-          "SECONDS"};
-}
-
-CLI::Validator share() {
-  return {[](std::string& text) -> std::string {
-            double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= 1) return "";
-            return fmt::format("'{}' is no share from 0 to 1", text);
-          },
-          "SHARE"};
-}
-
-/// One token for the prompt and one for the answer.
-CLI::Validator context_tokens() {
-  return {[](std::string& text) -> std::string {
-            uint32_t value = 0;
-            const bool number = CLI::detail::lexical_cast(text, value);
-            if (number && value == 1)
-              return "1 leaves no token for an answer; give 0 or 2 and more";
-            if (number && value <= 1U << 30) return "";
-            return fmt::format("'{}' is no number of tokens from 0 to {}", text, 1U << 30);
-          },
-          "TOKENS"};
-}
-
-}  // namespace
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("model", flags.model, "A GGUF file")->required();
@@ -48,24 +11,8 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str();
   command.add_option("--port", flags.port, "Port; 0: any free one, printed at start")
       ->capture_default_str();
-  command.add_option("--threads", flags.threads, "Compute threads; 0: one a core")
-      ->capture_default_str();
-  command.add_option(
-      "--kv-memory", flags.kv_memory,
-      "Ceiling of KV memory, in bytes or KiB, MiB, GiB; default: half of what is free after the "
-      "weights");
-  command.add_option("--block-tokens", flags.block_tokens, "Positions of a KV block")
-      ->capture_default_str()
-      ->check(CLI::IsMember({16U, 32U, 64U, 128U}));
-  command.add_option("--kv-type", flags.kv_type, "Type of K and V in the cache")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f16", "bf16", "f32"}));
-  command
-      .add_option("--max-context", flags.max_context,
-                  "Served context in tokens, prompt and answer together; 0: the model's, or what "
-                  "the pool holds")
-      ->capture_default_str()
-      ->check(context_tokens());
+  add_compute_flags(command, flags.compute);
+  add_pool_flags(command, flags.kv_memory, flags.max_context);
   command
       .add_option("--step-tokens", flags.step_tokens,
                   "Tokens of one step at most: the bound on others' gaps")
@@ -86,6 +33,8 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--alias", flags.aliases,
                   "Other names of the model, '*' and '?' allowed; repeat it or give a comma list")
       ->delimiter(',');
+  command.add_option("--chat-template", flags.chat_template,
+                     "File of a chat template to use in place of the model file's own");
   command.add_option("--api-key-file", flags.api_key_file,
                      "Accept only these keys: one a line, '#' starts a comment");
   command.add_flag("--insecure", flags.insecure, "Serve an outside address without keys");
@@ -93,17 +42,17 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--lease-5m", flags.lease_5m_s,
                   "Seconds that a 5m cache marker protects its prefix")
       ->capture_default_str()
-      ->check(lease_seconds());
+      ->check(number_in(1e-3, 1e9, "number of seconds"));
   command
       .add_option("--lease-1h", flags.lease_1h_s,
                   "Seconds that a 1h cache marker protects its prefix")
       ->capture_default_str()
-      ->check(lease_seconds());
+      ->check(number_in(1e-3, 1e9, "number of seconds"));
   command
       .add_option("--lease-share", flags.lease_share,
                   "Share of the pool that all leases may hold, 0 to 1")
       ->capture_default_str()
-      ->check(share());
+      ->check(number_in(0, 1, "share"));
   command
       .add_option("--cache-min-tokens", flags.cache_min_tokens,
                   "Cache markers on shorter prefixes do not count; 0: one block")

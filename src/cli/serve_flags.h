@@ -7,22 +7,23 @@
 #include <string>
 #include <vector>
 
+#include "cli/shared_flags.h"
+
 namespace pagewise::cli {
 
 struct ServeFlags {
   std::string model;
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
-  uint32_t threads = 0;
+  ComputeFlags compute;
   std::string kv_memory;
-  uint32_t block_tokens = 32;
-  std::string kv_type = "f16";
   uint32_t max_context = 0;
   uint32_t step_tokens = 512;
   uint32_t max_seqs = 64;
   uint32_t max_queue = 256;
   bool no_prefix_cache = false;
   std::vector<std::string> aliases;
+  std::string chat_template;  // of a file; empty: the model file's own
   std::string api_key_file;
   bool insecure = false;
   double lease_5m_s = 300;

@@ -73,6 +73,7 @@ Core::Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Cl
     if (blocks < needed) pool_tokens = std::min(pool_tokens, blocks * geometry.block_tokens);
   }
   pool_tokens_ = static_cast<uint32_t>(pool_tokens);
+  counters_.groups.resize(groups_);
   options_.context_max =
       limit(limit(options.context_max, limits.context_max), static_cast<uint32_t>(pool_tokens));
   step_tokens_ = limits.step_tokens_max == 0
@@ -224,6 +225,20 @@ void Core::insert_running(Sequence& sequence) {
       std::upper_bound(running_.begin(), running_.end(), &sequence,
                        [](const Sequence* a, const Sequence* b) { return older(*a, *b); }),
       &sequence);
+}
+
+LookedUp Core::look_up(const LookUp& asked) const {
+  PW_CHECK(!asked.tokens.empty());
+  kv::AdmitRequest request;
+  request.tokens = asked.tokens;
+  request.cache_namespace = asked.cache_namespace;
+  request.use_cache = options_.prefix_cache && asked.use_cache;
+  const TimeNs now = clock_.now();
+  LookedUp answer;
+  answer.found = cache_->inspect(request, now, asked.beyond_max);
+  if (answer.found.lease) answer.lease_left_ns = answer.found.lease->expires - now;
+  answer.prefill_token_ns = prefill_token_ns_;
+  return answer;
 }
 
 // ---- Admission ----------------------------------------------------------------------------------
@@ -413,7 +428,10 @@ bool Core::step() {
   tables_.reserve(runs_.size() * groups_);  // spans of it are taken below
   for (Run& run : runs_) {
     const std::size_t first_table = tables_.size();
-    for (uint32_t g = 0; g < groups_; ++g) tables_.push_back(cache_->table(run.sequence->kv, g));
+    for (uint32_t g = 0; g < groups_; ++g) {
+      tables_.push_back(cache_->table(run.sequence->kv, g));
+      note_held(run, g, counters_.groups[g].sequence_step_max);
+    }
     model::StepRun step_run;
     step_run.tokens = std::span(run.sequence->tokens).subspan(run.sequence->computed, run.tokens);
     step_run.position = run.sequence->computed;
@@ -432,6 +450,10 @@ bool Core::step() {
     fail_runs(logits.status());
   }
   return !jobs_.empty();
+}
+
+void Core::note_held(const Run& run, uint32_t group, uint32_t& most) const {
+  most = std::max(most, cache_->held(run.sequence->kv, group));
 }
 
 /// What the cache ordered, before anything else can be handed out.
@@ -586,6 +608,7 @@ void Core::complete_runs(const model::LogitsView& logits) {
     Sequence& sequence = *run.sequence;
     sequence.computed += run.tokens;
     cache_->publish(sequence.kv, std::span(sequence.tokens).first(sequence.computed));
+    for (uint32_t g = 0; g < groups_; ++g) note_held(run, g, counters_.groups[g].sequence_rest_max);
   }
   uint32_t row = 0;
   for (const Run& run : runs_) {
@@ -717,6 +740,7 @@ Stats Core::stats() const {
     stats.blocks_cached += counts.cached;
     stats.blocks_free += counts.free;
     stats.blocks_leased += counts.leased;
+    stats.groups[g].blocks = counts;
   }
   const kv::CacheCounters counters = cache_->counters();
   stats.evictions = counters.evictions;

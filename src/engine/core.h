@@ -81,6 +81,9 @@ class Core {
   void cancel(RequestId id);
   void cancel_all();
 
+  /// What is known of a prompt; changes nothing. Requires: at least one token.
+  LookedUp look_up(const LookUp& asked) const;
+
   /// Runs one step. False when nothing is left to do.
   bool step();
   /// What time alone asks for: leases end, and memory that has long been free goes back to the
@@ -154,6 +157,8 @@ class Core {
   double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
+  struct Run;
+  void note_held(const Run& run, uint32_t group, uint32_t& most) const;
   Status prepare(const kv::Orders& orders);
   void cover_next_tokens();
   void plan_runs();

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/request.h"
 #include "kv/geometry.h"
+#include "kv/kv_cache.h"
 #include "model/executor.h"
 #include "text/tokenizer.h"
 
@@ -38,6 +40,13 @@ struct Options {
   TimeNs idle_release_ns = 10'000'000'000;
 };
 
+/// One layer group's pool, and the most of its blocks that one sequence has held: at rest between
+/// steps, and during a step (design section 4 bounds both for sliding groups).
+struct GroupStats {
+  kv::BlockCounts blocks;
+  uint32_t sequence_rest_max = 0, sequence_step_max = 0;
+};
+
 /// A consistent snapshot, taken between steps. Blocks are summed over the layer groups, each with
 /// its own pool: live + cached + free == pool holds for every group and so for the sums.
 struct Stats {
@@ -55,9 +64,10 @@ struct Stats {
   uint64_t blocks_returned = 0;  // whose memory went back to the system
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;
+  std::vector<GroupStats> groups;  // as in Geometry::groups
 };
 
-/// Thread: submit, cancel and stats from any thread; everything else on the engine's own.
+/// Thread: submit, cancel, look_up and stats from any thread; everything else on the engine's own.
 class Engine {
  public:
   /// All must outlive the engine. Starts the engine thread.
@@ -76,6 +86,10 @@ class Engine {
   /// Frees the request's blocks within one step; its sink hears on_finished(kCancelled). Unknown
   /// ids are ignored.
   void cancel(RequestId request);
+  /// Answers between two steps by calling `done` on the engine thread, which must not block; when
+  /// the engine stops first, with kCancelled. Errors, at once: kInvalidArgument (no tokens),
+  /// kOverloaded (too many of these wait).
+  Status look_up(LookUp asked, std::function<void(Result<LookedUp>)> done);
   Stats stats() const;
   /// As given, with context_max lowered to what is served.
   const Options& options() const;

@@ -34,6 +34,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "kv/cache_marker.h"
+#include "kv/inspection.h"
 
 namespace pagewise::kv {
 
@@ -161,6 +162,10 @@ class KvCache {
   /// latest when no other sequence is open.
   Result<Admitted> admit(const AdmitRequest& request, Orders& orders);
   AdmitEstimate estimate(const AdmitRequest& request) const;
+  /// What is known of the request's tokens, and up to `beyond_max` tokens of how a cached prompt of
+  /// the namespace goes on where they part. Nothing is held, refreshed, counted or moved in the
+  /// order of eviction. Leases that ended at `now` are none.
+  Inspection inspect(const AdmitRequest& request, TimeNs now, uint32_t beyond_max) const;
 
   /// Extends the tables to cover positions [0, tokens), and makes the block of the first uncomputed
   /// position the sequence's own (after a fork it may be shared: copy on first write). Errors:
@@ -191,6 +196,8 @@ class KvCache {
   /// table[i] holds positions [i * block_tokens, (i + 1) * block_tokens); null behind a sliding
   /// window. Valid until the next call that names seq.
   std::span<const BlockId> table(SeqId seq, uint32_t group) const;
+  /// Blocks of one group that the sequence holds: its table without those behind the window.
+  uint32_t held(SeqId seq, uint32_t group) const;
   uint32_t tokens_computed(SeqId seq) const;
   /// Positions that the tables of all groups cover: the shortest one's size * block_tokens.
   uint32_t tokens_covered(SeqId seq) const;

@@ -123,6 +123,7 @@ struct Metrics::Impl {
                 .Help("HTTP answers by route and status.")
                 .Register(registry);
 
+    add_groups(info);
     prometheus::BuildGauge()
         .Name("vllm:cache_config_info")
         .Help("Configuration of the KV cache.")
@@ -130,13 +131,41 @@ struct Metrics::Impl {
         .Add({{"model_name", info.model_name},
               {"block_size", std::to_string(info.block_tokens)},
               {"num_gpu_blocks", std::to_string(info.blocks_pool)},
-              {"kv_cache_size_tokens",
-               std::to_string(uint64_t{info.blocks_pool} * info.block_tokens)},
+              {"kv_cache_size_tokens", std::to_string(info.tokens_held)},
               {"block_bytes", std::to_string(info.block_bytes)},
               {"cache_dtype", info.kv_type},
               {"enable_prefix_caching", info.prefix_cache ? "True" : "False"},
               {"max_model_len", std::to_string(info.context_max)}})
         .Set(1);
+  }
+
+  /// Gauges of each group; the label `group` counts from 0, `window` is 0 for full attention.
+  void add_groups(const StaticInfo& info) {
+    const auto family = [&](const char* name, const char* help) {
+      return &prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+    };
+    auto* const pool =
+        family("pagewise_kv_group_pool_blocks", "KV blocks of a layer group's pool.");
+    auto* const bytes = family("pagewise_kv_group_block_bytes", "Memory of one block of a group.");
+    auto* const state = family("pagewise_kv_group_blocks",
+                               "KV blocks of a layer group by state; they sum to its pool.");
+    auto* const most = family("pagewise_kv_sequence_blocks_max",
+                              "The most blocks of a group that one sequence has held: at rest, and "
+                              "during a step.");
+    for (std::size_t g = 0; g < info.groups.size(); ++g) {
+      Labels own = labels;
+      own["group"] = std::to_string(g);
+      own["window"] = std::to_string(info.groups[g].window);
+      const auto with = [&](const char* name, const char* value) {
+        Labels more = own;
+        more[name] = value;
+        return more;
+      };
+      bytes->Add(own).Set(static_cast<double>(info.groups[g].block_bytes));
+      groups.push_back({&pool->Add(own), &state->Add(with("state", "live")),
+                        &state->Add(with("state", "cached")), &state->Add(with("state", "free")),
+                        &most->Add(with("when", "rest")), &most->Add(with("when", "step"))});
+    }
   }
 
   Gauge& gauge(const char* name, const char* help) {
@@ -150,8 +179,13 @@ struct Metrics::Impl {
                                                                                      buckets);
   }
 
+  struct GroupGauges {
+    Gauge *pool, *live, *cached, *free, *rest_max, *step_max;
+  };
+
   const Labels labels;
   prometheus::Registry registry;
+  std::vector<GroupGauges> groups;
   Histogram *first_token, *inter_token, *per_token, *e2e, *queue, *inference, *prefill, *decode;
   Histogram *request_prompt, *request_computed, *request_generation, *request_n, *request_max;
   Gauge *running, *waiting, *usage, *blocks_live, *blocks_cached, *blocks_free, *blocks_pool,
@@ -218,6 +252,16 @@ std::string Metrics::render(const EngineSnapshot& now) {
   impl_->blocks_free->Set(now.blocks_free);
   impl_->blocks_pool->Set(now.blocks_pool);
   impl_->blocks_leased->Set(now.blocks_leased);
+  for (std::size_t g = 0; g < std::min(impl_->groups.size(), now.groups.size()); ++g) {
+    const Impl::GroupGauges& gauges = impl_->groups[g];
+    const GroupSnapshot& group = now.groups[g];
+    gauges.pool->Set(group.blocks_pool);
+    gauges.live->Set(group.blocks_live);
+    gauges.cached->Set(group.blocks_cached);
+    gauges.free->Set(group.blocks_free);
+    gauges.rest_max->Set(group.sequence_rest_max);
+    gauges.step_max->Set(group.sequence_step_max);
+  }
   impl_->slack->Set(static_cast<double>(now.slack_tokens));
   impl_->naive->Set(static_cast<double>(now.naive_reserve_bytes));
   raise(impl_->prefix_queries, now.prefix_query_tokens);

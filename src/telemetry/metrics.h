@@ -8,18 +8,34 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pagewise::telemetry {
+
+/// The layers of one attention kind: a pool of its own.
+struct GroupInfo {
+  uint32_t window = 0;       // 0: full attention
+  uint64_t block_bytes = 0;  // that one block takes in memory
+};
 
 /// What does not change while the server runs.
 struct StaticInfo {
   std::string model_name;
   uint32_t block_tokens = 0;
   uint32_t blocks_pool = 0;
-  uint64_t block_bytes = 0;
+  uint64_t block_bytes = 0;  // of one block of each group, without rounding to pages
+  uint64_t tokens_held = 0;  // that can be kept in all (kv/pool_split.h)
   uint32_t context_max = 0;
   std::string kv_type;
   bool prefix_cache = true;
+  std::vector<GroupInfo> groups;
+};
+
+/// One group at one moment.
+struct GroupSnapshot {
+  uint32_t blocks_pool = 0, blocks_live = 0, blocks_cached = 0, blocks_free = 0;
+  /// The most blocks that one sequence has held, since start.
+  uint32_t sequence_rest_max = 0, sequence_step_max = 0;
 };
 
 /// The engine's numbers at one moment; counters are totals since start.
@@ -34,6 +50,7 @@ struct EngineSnapshot {
   uint64_t preemptions = 0, evictions = 0, blocks_returned = 0, leases_broken = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;
+  std::vector<GroupSnapshot> groups;  // as in StaticInfo
 };
 
 /// One finished request. Times in seconds; negative: it never got that far.

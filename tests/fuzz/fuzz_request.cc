@@ -45,8 +45,13 @@ HttpRequest parse_input(std::string_view bytes) {
   };
   const std::string_view first = line();
   const std::size_t space = std::min(first.find(' '), first.size());
-  request.method = std::string(first.substr(0, space));
-  request.path = std::string(first.substr(std::min(space + 1, first.size())));
+  // What the HTTP parser lets through: methods are words, paths have no control characters.
+  for (const char c : first.substr(0, space)) {
+    if (c >= 'A' && c <= 'Z') request.method += c;
+  }
+  for (const char c : first.substr(std::min(space + 1, first.size()))) {
+    if (static_cast<unsigned char>(c) > 0x20 && c != 0x7f) request.path += c;
+  }
   for (std::string_view header = line(); !header.empty(); header = line()) {
     const std::size_t colon = std::min(header.find(':'), header.size());
     std::string_view value = header.substr(std::min(colon + 1, header.size()));

@@ -9,7 +9,7 @@ import random
 
 from answers import StreamReader, check, read_whole
 from link import Gone, Link, request_bytes
-from visits import KINDS, OVERLOADED, Draw
+from visits import EXTREMES, KINDS, OVERLOADED, Draw
 
 # Whatever is accepted ends, also on a machine with much else to do; times the patience of a slower build. A server
 # that stands still is noticed earlier (watch.py).
@@ -29,7 +29,7 @@ class Swarm:
 
     def __init__(self, seed, tide):
         draw = make_random(f"{seed}/tide {tide}")
-        everything = tide == 0  # the first one reaches every high-water mark
+        everything = tide == 0
         self.kinds = [(kind, weight) for kind, weight in KINDS.items() if everything or draw.random() < 0.75]
         self.kinds = self.kinds or list(KINDS.items())
         self.pause_s = 0.0 if everything else draw.choice((0, 0.02, 0.2, 0.5))
@@ -66,6 +66,15 @@ class Crowd:
         self.last = collections.deque(maxlen=REMEMBERED)
         self.visits = 0
         self.halted = False  # nobody begins a new visit
+
+    async def extremes(self):
+        """The largest of what will come: afterwards every buffer has its size."""
+        async def one(number, kind):
+            draw = make_random(f"{self.seed}/extremes/{number}")
+            link, _ = await self._visit(f"extremes/{number}", kind(Draw(draw, self.world)), None)
+            if link is not None:
+                link.close()
+        await asyncio.gather(*(one(number, kind) for number, kind in enumerate(EXTREMES)))
 
     async def tide(self, number, until):
         """Visits until the loop's clock reads `until`, then waits for those under way."""

@@ -17,8 +17,8 @@ EBB_S_MAX = 30  # until nothing runs, nothing is live, every connection is gone
 EXIT_S_MAX = 30
 TIDES_AIMED = 30
 TIDE_S_MIN, TIDE_S_MAX = 5, 60
-SAMPLE_PER_MINUTE = 20
-SAMPLE_MAX = 300
+SAMPLE_PER_MINUTE = 10
+SAMPLE_MAX = 200
 VIOLATIONS_KEPT = 50
 LAST_STREAMS = 6
 
@@ -93,6 +93,7 @@ class Run:
         await self.watch.look()
         idle = process_counts(self.server.pid)
         watching = asyncio.create_task(self.watch.run())
+        await self.crowd.extremes()
         until = asyncio.get_running_loop().time() + minutes * 60
         while asyncio.get_running_loop().time() < until and not self.violations and self.server.ended() is None:
             await self._tide(until, idle)
