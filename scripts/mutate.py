@@ -8,6 +8,9 @@ to the checkout; only what it touches is built again; the group's test programs 
 stop at the first red. A mutation that survives means that a test is missing. One that does not
 apply or does not compile proves nothing and is an error, too.
 
+Before it looks at the tree it judges mutations of a program of one line whose fate is known, and
+stops when one is judged otherwise: a harness that calls everything red must not look like a proof.
+
 usage: scripts/mutate.py [--list] [--jobs N] [--with PROGRAM] [--scratch FOLDER] [GROUP or RULE..]
 """
 
@@ -21,6 +24,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 import typing
@@ -234,6 +238,49 @@ def prove_unbroken(scratch, programs, jobs):
     return digests
 
 
+# ---------------------------------------------------------------- canary
+
+CANARY = """#include <cstdio>
+int main() {
+  std::puts("[ RUN      ] Canary.Sings");
+  std::fflush(stdout);
+  return 0;
+}
+"""
+CANARY_NINJA = """rule link
+  command = c++ -o $out $in
+build canary: link ../tree/canary.cc
+"""
+CANARY_FATES = {  # what stands for "return 0;", and how it must be judged
+    "return 1;": r"^Canary\.Sings$",
+    "return 0;  // the same": r"^$",
+    "return std::printf(\"lost\") - 4;": r"^$",
+    "__builtin_abort();": r"^Canary\.Sings \(stopped by a check\)$",
+    "for (volatile int i = 0;; i = i + 1) {}": r"^Canary\.Sings \(hung: ",
+    "return nothing;": r"^error: does not compile: .*nothing",
+}
+
+
+def plant_and_catch():
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Scratch(pathlib.Path(folder, "tree"), pathlib.Path(folder, "build"))
+        for path, text in ((scratch.tree / "canary.cc", CANARY), (scratch.build / "build.ninja", CANARY_NINJA)):
+            path.parent.mkdir()
+            path.write_text(text, encoding="utf-8")
+        program = Program("canary", ["canary"], 1)
+        complaint = build(scratch, "canary", 1)
+        if complaint:
+            sys.exit(f"mutate: the canary does not compile: {complaint}")
+        unbroken = {"canary": digest(scratch, program)}
+        for replace, fate in CANARY_FATES.items():
+            rule = Rule("canary", replace, "", [Edit("canary.cc", "return 0;", replace)])
+            red, _ = judge(scratch, rule, [program], unbroken, 1)
+            if not re.search(fate, red):
+                sys.exit(f"mutate.py is broken: it judged the canary with '{replace}' as '{red}'")
+        if (scratch.tree / "canary.cc").read_text(encoding="utf-8") != CANARY:
+            sys.exit("mutate.py is broken: it left a mutation behind")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", metavar="GROUP or RULE", help="all when none is named")
@@ -252,6 +299,7 @@ def main():
     if args.list:
         return 0
 
+    plant_and_catch()
     scratch = Scratch(args.scratch.resolve() / "tree", args.scratch.resolve() / "build")
     copy_tree(scratch.tree)
     configure(scratch)
