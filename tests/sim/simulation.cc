@@ -21,12 +21,15 @@ namespace {
 
 // Scenario and events are drawn apart, so that a crowd of fewer requests meets the same machine.
 constexpr uint64_t kEvents = 0x6576656e74730000ULL;
+constexpr uint64_t kQuestions = 0x7175657374696f6eULL;
 
 /// One seed on its way.
 class Simulation {
  public:
-  Simulation(uint64_t seed, const std::optional<std::vector<uint32_t>>& only, Coverage& coverage)
+  Simulation(uint64_t seed, const std::optional<std::vector<uint32_t>>& only, bool questions,
+             Coverage& coverage)
       : coverage_(coverage), events_(mix64(seed ^ kEvents)) {
+    if (questions) questions_.emplace(mix64(seed ^ kQuestions));
     Prng prng(mix64(seed));
     scenario_ = make_scenario(prng);
     if (!only) return;
@@ -67,6 +70,7 @@ class Simulation {
       arrive();
       interfere();
       tend();
+      if (questions_) ask();
       const uint64_t computed = bench_->executor.tokens_computed();
       bench_->step();
       // Whoever is oldest computes in every step, so that nobody waits for ever.
@@ -186,6 +190,25 @@ class Simulation {
     coverage_.leases_expired += bench_->core->stats().blocks_leased < leased;
   }
 
+  void ask() {
+    const Request& request = scenario_.requests[questions_->below(scenario_.requests.size())];
+    if (request.prompt.empty()) return;
+    LookUp question;
+    question.tokens = request.prompt;
+    question.cache_namespace = request.cache.cache_namespace;
+    question.use_cache = request.cache.use_cache;
+    question.beyond_max = static_cast<uint32_t>(questions_->below(20));
+    const kv::Inspection found = bench_->core->look_up(question).found;
+    EXPECT_LT(found.cached_tokens, request.prompt.size());
+    EXPECT_LE(found.cached_tokens, found.matched_tokens);
+    EXPECT_LE(found.matched_tokens, request.prompt.size());
+    EXPECT_LE(found.beyond.size(), question.beyond_max);
+    if (!question.use_cache) {
+      EXPECT_EQ(found.matched_tokens, 0U);
+    }
+    bench_->core->check_invariants();
+  }
+
   void check_step() {
     const Stats stats = bench_->core->stats();
     EXPECT_EQ(stats.blocks_live + stats.blocks_cached + stats.blocks_free, stats.blocks_pool);
@@ -266,6 +289,7 @@ class Simulation {
 
   Coverage& coverage_;
   Prng events_;
+  std::optional<Prng> questions_;
   Scenario scenario_;
   Trace trace_;
   std::unique_ptr<Bench> bench_;
@@ -279,14 +303,15 @@ class Simulation {
 
 }  // namespace
 
-Outcome run(uint64_t seed, Coverage& coverage, const std::optional<std::vector<uint32_t>>& only) {
+Outcome run(uint64_t seed, Coverage& coverage, const std::optional<std::vector<uint32_t>>& only,
+            bool questions) {
   Outcome outcome;
   // The engine's test support speaks gtest; here its complaints are collected instead of printed.
   ::testing::TestPartResultArray results;
   {
     ::testing::ScopedFakeTestPartResultReporter collect(
         ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &results);
-    Simulation simulation(seed, only, coverage);
+    Simulation simulation(seed, only, questions, coverage);
     simulation.run();
     outcome.trace = simulation.trace();
   }
