@@ -369,7 +369,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   return 0;
 }
 
-#ifdef PAGEWISE_FUZZ
 extern "C" std::size_t LLVMFuzzerCustomMutator(uint8_t* data, std::size_t size,
                                                std::size_t size_max, unsigned int seed) {
   using namespace pagewise;
@@ -387,4 +386,3 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(uint8_t* data, std::size_t size,
   std::memcpy(data, out.data(), out.size());
   return out.size();
 }
-#endif
