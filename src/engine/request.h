@@ -24,6 +24,7 @@ using kv::LeaseClass;
 struct CacheOptions {
   bool use_cache = true;        // false: neither reads nor enters the cache
   std::string cache_namespace;  // reuse never crosses namespaces
+  std::string account;          // in whose statistics the request counts
   /// Ascending; look-back walks these, 20 a marker (reference B4).
   std::vector<CachePosition> positions;
   std::vector<CacheMarker> markers;  // ascending by position, at most 4

@@ -14,6 +14,7 @@
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/http.h"
+#include "server/key_limits.h"
 #include "server/respond.h"
 #include "telemetry/metrics.h"
 
@@ -36,8 +37,10 @@ struct ExchangeSetup {
   ResponseContext context;
   Surface surface = Surface::kOpenAi;
   bool stream = false;
-  std::string model_name;  // the real one: header x-model
-  std::string route;       // for the log line: "messages"
+  std::string model_name;    // the real one: header x-model
+  std::string route;         // for the log line: "messages"
+  std::string key_name;      // for the log line; may be empty
+  KeyLimits::Ticket ticket;  // given back when the request has ended
   TimeNs received_at = 0;
   TimeNs tokenize_ns = 0;
   const Clock* clock = nullptr;
@@ -56,6 +59,7 @@ struct LogFacts {
   engine::Finished finished;
   uint32_t choices = 1;
   std::string_view stop;
+  std::string_view key_name;  // empty: not shown
 };
 std::string log_line(const LogFacts& facts);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -127,12 +128,39 @@ class Simulation {
     for (const auto& [client, noticed] : gone_) {
       if (noticed == steps_) cancel(*client);
     }
+    if (scenario_.resize_share > 0 && events_.uniform() < scenario_.resize_share) resize();
     if (events_.uniform() < scenario_.failure_share) {
       if (events_.below(3) == 0) {
         bench_->executor.fail_next_commits(1);
       } else {
         bench_->executor.fail_next_steps(1);
       }
+    }
+  }
+
+  /// Refused while something that was accepted needs more; all or nothing.
+  void resize() {
+    const FakeExecutorOptions& executor = scenario_.executor;
+    std::vector<uint32_t> blocks;
+    for (std::size_t g = 0; g < executor.windows.size(); ++g) {
+      const uint32_t most =
+          2 * (executor.group_blocks.empty() ? executor.blocks : executor.group_blocks[g]);
+      blocks.push_back(1 + static_cast<uint32_t>(events_.below(most)));
+    }
+    const Stats before = bench_->core->stats();
+    const Status status = bench_->core->resize(blocks);
+    bench_->core->check_invariants();
+    const Stats after = bench_->core->stats();
+    trace_.add(static_cast<uint64_t>(status.code()));
+    EXPECT_EQ(after.blocks_live, before.blocks_live);
+    if (status) {
+      EXPECT_EQ(after.blocks_pool, std::accumulate(blocks.begin(), blocks.end(), 0U));
+      coverage_.pools_grown += after.blocks_pool > before.blocks_pool;
+      coverage_.pools_shrunk += after.blocks_pool < before.blocks_pool;
+    } else {
+      ++coverage_.resizes_refused;
+      EXPECT_EQ(after.blocks_pool, before.blocks_pool);
+      EXPECT_EQ(after.context_max, before.context_max);
     }
   }
 
