@@ -4,7 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "text/jinja/eval.h"
@@ -211,7 +216,33 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view sou
   return result;
 }
 
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::from_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: a directory; give a file with a chat template", path)};
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error{ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
+  // One byte more than a template may have tells an endless file from one that just fits.
+  std::string source(jinja::kSourceBytesMax + 1, '\0');
+  file.read(source.data(), static_cast<std::streamsize>(source.size()));
+  source.resize(static_cast<std::size_t>(file.gcount()));
+  static constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (source.starts_with(kByteOrderMark)) source.erase(0, kByteOrderMark.size());
+  if (source.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("{}: no chat template in it", path)};
+  }
+  auto compiled = compile(source);
+  if (compiled) return compiled;
+  return Error{compiled.error().code, fmt::format("{}: {}", path, compiled.error().message)};
+}
+
 bool ChatTemplate::needs_time() const { return impl_->parsed.needs_time; }
+
+bool ChatTemplate::reads(std::string_view variable) const {
+  return impl_->parsed.names_read.contains(variable);
+}
 
 Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
   std::vector<Source> sources;

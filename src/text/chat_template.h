@@ -60,11 +60,17 @@ class ChatTemplate {
   /// Errors: kUnsupported ("chat template: filter 'x' at line N is not supported"); kMalformed for
   /// syntax.
   static Result<std::unique_ptr<ChatTemplate>> compile(std::string_view source);
+  /// Errors: those, and kIo or kInvalidArgument for what is no readable text file, all with the
+  /// file's name. A newline at the file's end is the editor's and not part of the template.
+  static Result<std::unique_ptr<ChatTemplate>> from_file(const std::string& path);
   ~ChatTemplate();
 
   /// The template writes the date and does not ask whether it can: it needs ChatInput::now. For any
   /// other, a prompt that changes every day would only make yesterday's prefixes useless.
   bool needs_time() const;
+  /// Whether the template reads a variable of this name anywhere. What it never reads cannot reach
+  /// the prompt.
+  bool reads(std::string_view variable) const;
 
   /// Errors: kInvalidArgument with the template's own sentence when it raises (C15), or when a
   /// bound on time, depth or output is exceeded.

@@ -14,6 +14,7 @@ import pathlib
 import platform
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -69,6 +70,8 @@ def machine():
 
 
 async def soak(options, folder):
+    """Runs all at once; a signal ends them, and with them their servers."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
     runs = [Run(options.program, model, folder / model.stem, options) for model in options.model]
     await asyncio.gather(*(run.whole() for run in runs))
     return runs
@@ -80,7 +83,11 @@ def main():
     folder = ROOT / "build/soak" / f"{began:%Y%m%dT%H%M%S}-{options.seed}"
     print(f"soak: seed {options.seed}, {options.minutes:g} minutes, {options.clients} clients a server, "
           f"{', '.join(model.stem for model in options.model)}", flush=True)
-    runs = asyncio.run(soak(options, folder))
+    try:
+        runs = asyncio.run(soak(options, folder))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("soak: ended by a signal before there was a verdict", file=sys.stderr)
+        return 1
     held = not any(run.violations for run in runs)
     result = {"what": "soak", "held": held, "began": f"{began:%Y-%m-%dT%H:%M:%SZ}", "commit": commit(),
               "machine": machine(), "minutes": options.minutes, "seed": options.seed, "clients": options.clients,

@@ -142,7 +142,7 @@ class Draw:
                 body["stop_sequences"] = [" the", "zebra"]
             return body
         body["ignore_eos"] = self.chance(0.7)
-        if self.chance(0.6):
+        if "logprobs" not in body and self.chance(0.6):
             body["logprobs"] = self.random.randrange(6) if route == "completions" else True
             if route == "chat" and self.chance(0.7):
                 body["top_logprobs"] = self.random.randrange(4)
@@ -291,11 +291,15 @@ def oversized(d):
                f"content-length: {BODY_BYTES_MAX + 1}\r\n\r\n" + "x" * 1000).encode()
         return Visit("oversized", raw=raw, expect=frozenset({413}))
     if d.chance(0.05):
-        prompt = "a long story " * 400_000  # 5 MB: not even tokenized
-    else:
-        prompt = ids(d.random, size) if d.chance(0.6) else words(d.random, size * 2)
+        return huge(d)
+    prompt = ids(d.random, size) if d.chance(0.6) else words(d.random, size * 2)
     route = "completions" if isinstance(prompt, list) else d.route()
     return Visit("oversized", d.ask(route, prompt, 4), expect=frozenset({400}))
+
+
+def huge(d):
+    """5 MB of text: not even tokenized."""
+    return Visit("oversized", d.ask(d.route(), "a long story " * 400_000, 4), expect=frozenset({400}))
 
 
 def _json(d, value, path="/v1/completions", expect=frozenset({400}), **headers):
@@ -378,6 +382,15 @@ def _small_post(path, body, expect=OK):
     return Visit("small", raw=request_bytes("POST", path, body, {"x-api-key": KEYS[0]}), expect=expect)
 
 
+def widest(d):
+    return Visit("forked", d.ask("completions", d.prompt(200), 40, n=SEQS_MAX, logprobs=5))
+
+
+def longest(d):
+    return Visit("long", d.ask("completions", ids(d.random, CONTEXT - 60), 60))
+
+
+EXTREMES = (huge, huge, widest, longest)  # at once, before all else: as large as it gets
 KINDS = {
     short: 10, long: 3, unique: 5, talkative: 3, shared: 10, repeated: 5, salted: 3, forked: 3, conversation: 5,
     marked: 8, slow_reader: 2, pipelined: 2, left_streaming: 5, left_waiting: 6, half_closed: 3, half_sent: 2,
