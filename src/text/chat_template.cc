@@ -14,6 +14,7 @@
 
 #include "text/jinja/eval.h"
 #include "text/jinja/parser.h"
+#include "text/utf8.h"
 
 namespace pagewise::text {
 
@@ -207,6 +208,10 @@ ChatTemplate::ChatTemplate() : impl_(std::make_unique<Impl>()) {}
 ChatTemplate::~ChatTemplate() = default;
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view source) {
+  // Its names and texts come back in errors and prompts, which are UTF-8.
+  if (const std::size_t valid = utf8_valid_prefix(source); valid < source.size()) {
+    return Error{ErrorCode::kMalformed, fmt::format("chat template: not UTF-8 at byte {}", valid)};
+  }
   auto parsed = jinja::parse(source);
   if (!parsed) {
     return Error{parsed.error().code, fmt::format("chat template: {}", parsed.error().message)};

@@ -433,6 +433,20 @@ TEST(ChatTemplate, KeepsTheOriginOfEscapedCharacters) {
   EXPECT_EQ(text_of(rendered, kTemplateOrigin), "\"\"");
 }
 
+TEST(ChatTemplate, CountsWhatAUsersCharacterFillsUpAsContent_C16) {
+  for (const std::string source : {"{{ ('{:' ~ messages[0].content ~ '>5}').format('t') }}",
+                                   "{{ 't'.rjust(5, messages[0].content) }}"}) {
+    const ProvenancedText rendered = render(*compile(source), user_says("<"));
+    EXPECT_EQ(rendered.text, "<<<<t") << source;
+    EXPECT_EQ(text_of(rendered, kTemplateOrigin), "t") << source;
+  }
+}
+
+TEST(ChatTemplate, FillsUpToNoWidthAtAll) {
+  const auto chat = compile("{{ '-7'.zfill(-9223372036854775807 - 1) }}{{ '-7'.zfill(4) }}");
+  EXPECT_EQ(render(*chat, user_says("x")).text, "-7-007");
+}
+
 TEST(ChatTemplate, LeavesNoCharacterOfOurTemplatesWithTheWrongOrigin) {
   const json::value expected = read_json("tests/templates/expected.json");
   for (const json::value& file : expected.at("templates").as_array()) {
@@ -682,15 +696,18 @@ TEST(ChatTemplate, RefusesWrongSyntaxWithItsLine) {
 
 TEST(ChatTemplate, NamesACharacterItDoesNotKnowInPrintableAscii) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"{{ \x02 }}", "'\\x02'"},
-      {"{{ \xc3\xa9 }}", "'\\xc3\\xa9'"},
-      {"{{ a \xff }}", "'\\xff'"},
-      {"{{ ; }}", "';'"}};
+      {"{{ \x02 }}", "'\\x02'"}, {"{{ a \x7f }}", "'\\x7f'"}, {"{{ ; }}", "';'"}};
   for (const auto& [source, name] : cases) {
     const auto compiled = ChatTemplate::compile(source);
     ASSERT_FALSE(compiled) << source;
     EXPECT_EQ(compiled.error().message, "chat template: line 1: unexpected character " + name);
   }
+}
+
+TEST(ChatTemplate, RefusesASourceThatIsNoUtf8) {
+  const auto compiled = ChatTemplate::compile("ab\xff{{ x }}");
+  ASSERT_FALSE(compiled);
+  EXPECT_EQ(compiled.error().message, "chat template: not UTF-8 at byte 2");
 }
 
 TEST(ChatTemplate, NamesTheLineOfAnErrorWhileRendering) {

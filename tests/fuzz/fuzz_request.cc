@@ -4,7 +4,7 @@
 //
 // An input reads like the request it is: "METHOD PATH", headers a line each, an empty line, the
 // body. The header `fuzz-keys` is the key file, with '|' for line ends; `fuzz-plan` seeds what the
-// engine does.
+// engine does; with `fuzz-far` the client is on another machine.
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -60,6 +60,7 @@ HttpRequest parse_input(std::string_view bytes) {
     request.headers.push_back({std::string(header.substr(0, colon)), std::string(value)});
   }
   request.body = std::string(bytes);
+  request.peer_is_loopback = request.header("fuzz-far") == nullptr;
   return request;
 }
 
@@ -228,7 +229,8 @@ class Player {
 /// The server's parts that an input meets, and what they said.
 class Server {
  public:
-  explicit Server(std::optional<std::string> key_file) : metrics_({.model_name = "real"}) {
+  Server(std::optional<std::string> key_file, uint64_t plan)
+      : metrics_({.model_name = "real"}), prng_(plan) {
     ApiSetup setup;
     setup.model.name = "real";
     setup.model.aliases = {"gpt-*", "claude-*"};
@@ -241,7 +243,11 @@ class Server {
     setup.model.choices_max = kChoicesMax;
     if (key_file) {
       auto keys = ApiKeys::from_text(*key_file);
-      if (keys) setup.keys = *std::move(keys);
+      if (keys) {
+        setup.keys = *std::move(keys);
+      } else {
+        FUZZ_CHECK(fuzz::is_one_line(keys.error().message), "{}", keys.error().message);
+      }
     }
     setup.engine.submit = [this](engine::Request request,
                                  std::shared_ptr<engine::RequestSink> sink) -> Result<RequestId> {
@@ -251,19 +257,13 @@ class Server {
       return RequestId(1);
     };
     setup.engine.cancel = [](RequestId) {};
-    setup.operators.report_pool = [](OperatorPort::Done<engine::PoolReport> done) {
-      done(engine::PoolReport{});
+    setup.engine.look_up = [this](engine::LookUp question,
+                                  std::function<void(Result<engine::LookedUp>)> done) {
+      if (refuse_at_once) return Status(ErrorCode::kOverloaded, "the queue is full");
+      done(look_up(question));
+      return Status::ok();
     };
-    setup.operators.resize_pool = [](uint64_t, OperatorPort::Done<engine::PoolReport> done) {
-      done(Error{ErrorCode::kPoolExhausted, "blocks are in use"});
-    };
-    setup.operators.report_cache = [](OperatorPort::Done<engine::CacheReport> done) {
-      done(engine::CacheReport{});
-    };
-    setup.operators.clear_cache = [](std::optional<std::string>,
-                                     OperatorPort::Done<engine::Cleared> done) {
-      done(engine::Cleared{});
-    };
+    play_operator(setup.operators);
     setup.snapshot = [] { return telemetry::EngineSnapshot{}; };
     setup.metrics = &metrics_;
     setup.clock = &clock;
@@ -283,7 +283,57 @@ class Server {
   std::optional<engine::Request> submitted;
 
  private:
+  /// A cached prompt that begins as this one does, differs somewhere, and then goes on like it.
+  engine::LookedUp look_up(const engine::LookUp& question) {
+    constexpr std::string_view kOther[] = {
+        "2026-11-30T08:15:00Z [user]",  "id 4f1c0de2-9b7a-4c11-8e0d-0123456789ab, count 17",
+        "{\"b\": 2, \"a\": 1}",         "  Monday, 30 November 2026\n\n",
+        "\xc3\xa9\xf0\x9f\x98\x80 <s>", ""};
+    FUZZ_CHECK(!question.tokens.empty(), "a question about no tokens");
+    engine::LookedUp out;
+    const auto size = static_cast<uint32_t>(question.tokens.size());
+    out.found.matched_tokens = static_cast<uint32_t>(prng_.below(size + 1));
+    out.found.cached_tokens = std::min(out.found.matched_tokens, size - 1);
+    out.found.blocks = out.found.cached_tokens / 32 + 1;
+    out.prefill_token_ns = static_cast<TimeNs>(prng_.below(1'000'000));
+    const std::string_view other = kOther[prng_.below(std::size(kOther))];
+    std::vector<TokenId>& beyond = out.found.beyond;
+    for (const char byte : other) beyond.emplace_back(static_cast<unsigned char>(byte));
+    const uint32_t again = out.found.matched_tokens + static_cast<uint32_t>(prng_.below(8));
+    for (uint32_t i = again; i < size; ++i) beyond.push_back(question.tokens[i]);
+    if (beyond.size() > question.beyond_max) beyond.resize(question.beyond_max);
+    if (!beyond.empty() && out.found.matched_tokens < size &&
+        beyond[0] == question.tokens[out.found.matched_tokens]) {
+      beyond[0] = TokenId(beyond[0].value ^ 1);
+    }
+    return out;
+  }
+
+  static void play_operator(OperatorPort& port) {
+    const auto pool = [](uint64_t bytes) {
+      engine::PoolReport report;
+      report.block_tokens = 32;
+      report.context_max = kContextMax;
+      report.committed_bytes = bytes;
+      return report;
+    };
+    port.report_pool = [pool](OperatorPort::Done<engine::PoolReport> done) { done(pool(1 << 20)); };
+    port.resize_pool = [pool](uint64_t bytes, OperatorPort::Done<engine::PoolReport> done) {
+      if (bytes < 1000) return done(Error{ErrorCode::kPoolExhausted, "3 blocks are in use"});
+      done(pool(bytes));
+    };
+    port.report_cache = [pool](OperatorPort::Done<engine::CacheReport> done) {
+      engine::CacheReport report;
+      report.pool = pool(1 << 20);
+      done(report);
+    };
+    port.clear_cache = [](std::optional<std::string>, OperatorPort::Done<engine::Cleared> done) {
+      done(engine::Cleared{});
+    };
+  }
+
   telemetry::Metrics metrics_;
+  Prng prng_;
   std::unique_ptr<Handler> api_;
   std::shared_ptr<engine::RequestSink> sink_;
 };
@@ -364,7 +414,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   if (const auto body = parse_json(request.body); body && body->is_object()) {
     check_parsers(body->get_object());
   }
-  Server server(key_file);
+  Server server(key_file, plan);
   ask(server, std::move(request), plan);
   return 0;
 }

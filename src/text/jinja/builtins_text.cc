@@ -440,7 +440,8 @@ Result<Value> method_zfill(const Call& call) {
   const bool has_sign = text->bytes().starts_with('-') || text->bytes().starts_with('+');
   const Rope digits = text->slice(has_sign ? 1 : 0, text->size());
   PW_ASSIGN_OR_RETURN(const int64_t width, integer_argument(call, 0, 0));
-  Call inner{call.name, call.subject, {Value(width - (has_sign ? 1 : 0))}, {}, {}, call.session};
+  const int64_t rest = std::max<int64_t>(width, 1) - (has_sign ? 1 : 0);
+  Call inner{call.name, call.subject, {Value(rest)}, {}, {}, call.session};
   PW_ASSIGN_OR_RETURN(const Value filled,
                       fill_up(inner, digits, Rope("0", kTemplateOrigin), kLeft));
   Rope out = text->slice(0, has_sign ? 1 : 0);

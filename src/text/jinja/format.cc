@@ -31,6 +31,17 @@ struct Spec {
   int32_t origin = kTemplateOrigin;  // of the format: what is written beside the values has it
 };
 
+/// Whose text bytes [begin, end) are: the template's only if all of them are, because a fill
+/// character may stand in the middle of a format that a template put together (C16).
+int32_t origin_of(const Rope& format, std::size_t begin, std::size_t end) {
+  std::size_t at = 0;
+  for (const Rope::Run& run : format.runs()) {
+    if (at < end && run.end > begin && run.origin != kTemplateOrigin) return run.origin;
+    at = run.end;
+  }
+  return kTemplateOrigin;
+}
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// `text` filled up to the width, whose `sign_bytes` first bytes are a sign and a prefix.
@@ -186,6 +197,7 @@ class PercentFormat {
   }
 
   Status convert() {
+    const std::size_t sign = at_ - 1;
     std::optional<Value> keyed;
     if (at_ < bytes_.size() && bytes_[at_] == '(') {
       const std::size_t end = bytes_.find(')', at_);
@@ -199,7 +211,6 @@ class PercentFormat {
       at_ = end + 1;
     }
     Spec spec;
-    spec.origin = format_.origin_at(at_ - 1);
     for (; at_ < bytes_.size(); ++at_) {
       const char c = bytes_[at_];
       if (c == '-') {
@@ -229,6 +240,7 @@ class PercentFormat {
     }
     if (at_ >= bytes_.size()) return fail("'%' at the end of a format");
     spec.type = bytes_[at_++];
+    spec.origin = origin_of(format_, sign, at_);
     const bool zeros = std::exchange(zeros_, false);
     if (spec.type == '%') return add(Rope("%", spec.origin));
     if (std::string_view("diuoxXeEfFgGcrs").find(spec.type) == std::string_view::npos) {
@@ -344,7 +356,7 @@ class BraceFormat {
     const std::size_t end = bytes_.find('}', at_);
     if (end == std::string_view::npos) return fail("a single '{' in a format");
     std::string_view inside = bytes_.substr(at_ + 1, end - at_ - 1);
-    origin_ = format_.origin_at(at_);
+    origin_ = origin_of(format_, at_, end + 1);
     at_ = end + 1;
     if (inside.find('{') != std::string_view::npos) {
       return fail("'format' offers no field inside a field");
@@ -478,7 +490,7 @@ class BraceFormat {
   std::size_t at_ = 0;
   std::size_t next_ = 0;
   bool numbered_ = false;
-  int32_t origin_ = kTemplateOrigin;  // of the field's opening brace
+  int32_t origin_ = kTemplateOrigin;  // of the field
   Rope out_;
 };
 
