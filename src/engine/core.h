@@ -81,6 +81,9 @@ class Core {
   void cancel(RequestId id);
   void cancel_all();
 
+  /// What is known of a prompt; changes nothing. Requires: at least one token.
+  LookedUp look_up(const LookUp& asked) const;
+
   /// Runs one step. False when nothing is left to do.
   bool step();
   /// What time alone asks for: leases end, and memory that has long been free goes back to the
@@ -151,6 +154,7 @@ class Core {
   bool find_coming_prefix(Job& job, uint32_t cached_tokens) const;
   uint32_t slots_used() const;
   uint32_t headroom_tokens() const;
+  double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
   Status prepare(const kv::Orders& orders);

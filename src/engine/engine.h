@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -57,7 +58,7 @@ struct Stats {
   uint64_t steps = 0;
 };
 
-/// Thread: submit, cancel and stats from any thread; everything else on the engine's own.
+/// Thread: submit, cancel, look_up and stats from any thread; everything else on the engine's own.
 class Engine {
  public:
   /// All must outlive the engine. Starts the engine thread.
@@ -76,6 +77,10 @@ class Engine {
   /// Frees the request's blocks within one step; its sink hears on_finished(kCancelled). Unknown
   /// ids are ignored.
   void cancel(RequestId request);
+  /// Answers between two steps by calling `done` on the engine thread, which must not block; when
+  /// the engine stops first, with kCancelled. Errors, at once: kInvalidArgument (no tokens),
+  /// kOverloaded (too many of these wait).
+  Status look_up(LookUp asked, std::function<void(Result<LookedUp>)> done);
   Stats stats() const;
   /// As given, with context_max lowered to what is served.
   const Options& options() const;

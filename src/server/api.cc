@@ -48,9 +48,10 @@ class Api final : public Handler {
     }
     if (!takes(row->methods, request.method)) {
       const std::string_view allowed = spelled(row->methods);
-      HttpResponse response = refuse(
-          request, surface, row->label,
-          {ErrorKind::kWrongMethod, fmt::format("{} takes {}", request.path, allowed), "", "", ""});
+      HttpResponse response =
+          refuse(request, surface, row->label,
+                 {ErrorKind::kWrongMethod,
+                  fmt::format("{} takes {}", valid_utf8(request.path), allowed), "", "", ""});
       response.headers.push_back({"allow", std::string(allowed)});
       return response;
     }
@@ -190,7 +191,8 @@ class Api final : public Handler {
         note(request, row.label, 200, "");
         return json_response(200, model_list(setup_.model), request.request_id);
       case Route::kModel: {
-        const std::string asked = model_in_path(request.path);
+        // What an alias takes is echoed: text, whatever bytes were asked for.
+        const std::string asked = valid_utf8(model_in_path(request.path));
         if (!setup_.model.answers_to(asked))
           return refuse(request, surface, row.label, unknown_model(asked));
         note(request, row.label, 200, "");

@@ -28,6 +28,7 @@ struct Coverage {
   uint64_t refused = 0;          // by Core::check
   uint64_t chunked = 0;          // runs of a step that cut a prompt
   uint64_t hit_tokens = 0;       // read from the cache instead of computed
+  uint64_t nothing_lost = 0;     // runs in which hits could be held to their full length
   uint64_t hits_partial = 0;     // admissions whose hit ends inside a block
   uint64_t joins = 0;            // requests that waited for a prefix being computed
   uint64_t preemptions = 0;      // sequences
@@ -58,6 +59,7 @@ struct Coverage {
       {"requests refused", &Coverage::refused},
       {"prompt chunks", &Coverage::chunked},
       {"tokens hit", &Coverage::hit_tokens},
+      {"runs that lost nothing", &Coverage::nothing_lost},
       {"hits inside a block", &Coverage::hits_partial},
       {"in-flight joins", &Coverage::joins},
       {"preemptions", &Coverage::preemptions},

@@ -68,7 +68,8 @@ void draw_options(Prng& prng, Options& options) {
   options.shuffle_blocks = prng.below(2) == 0;
   options.shuffle_seed = prng.next();
   options.lease_share = prng.uniform();
-  options.lease_5m_ns = 1 + static_cast<TimeNs>(prng.below(5'000'000'000));
+  options.lease_5m_ns =
+      1 + static_cast<TimeNs>(prng.below(5'000'000'000ULL >> (2 * prng.below(6))));
   options.lease_1h_ns = options.lease_5m_ns * 12;
   options.idle_release_ns = 1 + static_cast<TimeNs>(prng.below(100'000'000));
   options.cache_tokens_min = prng.below(2) ? 0 : 1 + below(prng, 40);
@@ -193,6 +194,14 @@ Scenario make_scenario(Prng& prng) {
   if (prng.below(2) == 0) scenario.cancel_share = prng.uniform() * 0.5;
   if (prng.below(3) == 0) scenario.vanish_share = prng.uniform() * 0.2;
   if (prng.below(4) == 0) scenario.failure_share = prng.uniform() * 0.05;
+  // And sometimes nothing goes wrong at all: then every hit must have its full length.
+  if (prng.below(8) == 0) {
+    scenario.cancel_share = scenario.vanish_share = scenario.failure_share = 0;
+    scenario.options.prefix_cache = true;
+    executor.blocks = 512;
+    executor.windows = {0};
+    executor.group_blocks.clear();
+  }
   scenario.arrivals_max = pick(prng, {1, 2, 8, 64});
   scenario.token_ns = 1 + static_cast<TimeNs>(prng.below(8'000'000));
 

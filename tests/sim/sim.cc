@@ -117,7 +117,12 @@ bool fails(uint64_t seed, const std::vector<uint32_t>& crowd) {
   return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
-void report_failure(uint64_t seed) {
+void report_failure(uint64_t seed, bool with_shrinking) {
+  if (!with_shrinking) {
+    std::fprintf(stderr, "seed %llu fails. Replay with: ./dev sim --seed %llu\n",
+                 static_cast<unsigned long long>(seed), static_cast<unsigned long long>(seed));
+    return;
+  }
   std::vector<uint32_t> crowd(requests_of(seed));
   std::iota(crowd.begin(), crowd.end(), 0U);
   const std::size_t all = crowd.size();
@@ -145,7 +150,7 @@ int replay(uint64_t seed, const Crowd& crowd) {
 }
 
 /// Exit status: 0 passed, 1 a seed failed or something was never met.
-int run_all(uint64_t first, uint64_t count, uint64_t jobs) {
+int run_all(uint64_t first, uint64_t count, uint64_t jobs, bool with_shrinking) {
   std::vector<Worker> workers;
   jobs = std::min(jobs, count);
   for (uint64_t i = 0; i < jobs; ++i)
@@ -188,7 +193,7 @@ int run_all(uint64_t first, uint64_t count, uint64_t jobs) {
   }
   for (Worker& worker : workers) stop(worker);
   if (failed) {
-    report_failure(*failed);
+    report_failure(*failed, with_shrinking);
     return 1;
   }
   coverage.print();
@@ -220,8 +225,10 @@ int main_of(int argc, char** argv) {
   app.add_option("--jobs", jobs, "Processes at once")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  bool plain = false;
+  app.add_flag("--no-shrink", plain, "Name the failing seed, and do not look for a smaller crowd");
   CLI11_PARSE(app, argc, argv);
-  if (!seed) return run_all(first, count, jobs);
+  if (!seed) return run_all(first, count, jobs, !plain);
   std::sort(requests.begin(), requests.end());
   const uint32_t crowd = requests_of(*seed);
   if (!requests.empty() && requests.back() >= crowd) {
