@@ -24,10 +24,10 @@ Result<ModelFile> open_model(const std::string& path) {
   return out;
 }
 
-Result<LoadedTemplate> load_template(const gguf::File& file, const std::string& named) {
+Result<LoadedTemplate> load_template(const gguf::File& file, const std::string& path) {
   LoadedTemplate out;
-  if (!named.empty()) {
-    PW_ASSIGN_OR_RETURN(out.compiled, text::ChatTemplate::from_file(named));
+  if (!path.empty()) {
+    PW_ASSIGN_OR_RETURN(out.compiled, text::ChatTemplate::from_file(path));
     return out;
   }
   PW_ASSIGN_OR_RETURN(const auto source, file.find_string("tokenizer.chat_template"));

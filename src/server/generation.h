@@ -22,6 +22,9 @@ namespace pagewise::server {
 struct ContentBlock {
   std::string text;
   std::optional<engine::LeaseClass> marker;
+  // Where the client put it: the message (-1: the `system` field) and the place in its content.
+  int32_t message = -1;
+  int32_t index = 0;
 };
 
 struct Turn {

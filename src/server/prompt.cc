@@ -18,7 +18,7 @@ ApiError no_template(const ServedModel& model) {
 /// The 400 of C18, or nothing. `count` is how many tokens there are, or at least are.
 std::optional<ApiError> check_count(std::size_t count, std::string_view at_least,
                                     const GenerationRequest& request, const ServedModel& model) {
-  const uint32_t maximum = model.context_max - 1;
+  const uint32_t context = model.context_max, maximum = context - 1;
   // A pre-warm generates nothing and may use the last position too, but one rule is easier to rely
   // on.
   if (count <= maximum) return std::nullopt;
@@ -30,12 +30,12 @@ std::optional<ApiError> check_count(std::size_t count, std::string_view at_least
           ? fmt::format(
                 "prompt is too long: {}{} tokens > {} maximum (context {}, one token is "
                 "left for the answer)",
-                at_least, count, maximum, model.context_max)
+                at_least, count, maximum, context)
           : fmt::format(
                 "This model's maximum context length is {} tokens; the prompt has {}{} "
                 "(prompt is too long: "
                 "{}{} tokens > {} maximum, one token is left for the answer).",
-                model.context_max, at_least, count, at_least, count, maximum);
+                context, at_least, count, at_least, count, maximum);
   return error;
 }
 

@@ -671,6 +671,7 @@ TEST(ChatTemplate, RefusesByNameAndLineWhatItDoesNotOffer) {
       {"\n\n{{ x.encode() }}", "method 'encode' at line 3"},
       {"{{ today('%d') }}", "function 'today' at line 1"},
       {"{{ x|map('wordwrap')|list }}", "filter 'wordwrap' at line 1"},
+      {"{{ x|map('a\nb\xc3\xa9')|list }}", "filter 'a\\x0ab\\xc3\\xa9' at line 1"},
       {"\n{{ x|selectattr('a', 'filter', 1)|list }}", "test 'filter' at line 2"},
       {"{{ x|reject('test')|list }}", "test 'test' at line 1"},
       {"{% block m %}{% endblock %}", "statement 'block' at line 1"},
@@ -707,8 +708,7 @@ TEST(ChatTemplate, RefusesWrongSyntaxWithItsLine) {
 TEST(ChatTemplate, NamesACharacterItDoesNotKnowInPrintableAscii) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{{ \x02 }}", "'\\x02'"},
-      {"{{ \xc3\xa9 }}", "'\\xc3\\xa9'"},
-      {"{{ a \xff }}", "'\\xff'"},
+      {"{{ a \x7f }}", "'\\x7f'"},
       {"{{ ; }}", "';'"}};
   for (const auto& [source, name] : cases) {
     const auto compiled = ChatTemplate::compile(source);

@@ -183,6 +183,7 @@ void parse_system(Fields& fields, const json::object& body, std::vector<Turn>& t
     for (std::size_t i = 0; i < blocks->size() && !fields.failed(); ++i) {
       const std::string path = fields.item("system", i);
       parse_block(fields, (*blocks)[i], path, turn);
+      if (!turn.blocks.empty()) turn.blocks.back().index = static_cast<int32_t>(i);
       if (i == 0 && !turn.blocks.empty() && turn.blocks[0].text.starts_with(kBillingHeader)) {
         turn.blocks.clear();
         continue;
@@ -227,7 +228,10 @@ Turn parse_message(Fields& fields, const json::object& message, const std::strin
       const std::size_t before = turn.blocks.size();
       const std::string block_path = fields.item(content_path, i);
       parse_block(fields, (*blocks)[i], block_path, turn);
-      if (turn.blocks.size() > before) block_paths.push_back(block_path);
+      if (turn.blocks.size() > before) {
+        turn.blocks.back().index = static_cast<int32_t>(i);
+        block_paths.push_back(block_path);
+      }
     }
   } else {
     fields.wrong_type(content_path, "a string or an array of blocks");
@@ -273,6 +277,7 @@ void parse_prompt(Fields& fields, const json::object& body, GenerationRequest& r
     if (message == nullptr) return fields.wrong_type(path, "an object");
     std::vector<std::string> block_paths;
     Turn turn = parse_message(fields, *message, path, i + 1 == messages->size(), block_paths);
+    for (ContentBlock& block : turn.blocks) block.message = static_cast<int32_t>(i);
     // Consecutive messages of one role are one turn.
     if (request.turns.size() > first && request.turns.back().role == turn.role) {
       std::move(turn.blocks.begin(), turn.blocks.end(),
@@ -425,6 +430,16 @@ ApiResult<GenerationRequest> parse_count_tokens(const json::object& body) {
   refuse_unoffered(fields, body);
   parse_chat_input(fields, body, true, request);
   parse_prompt(fields, body, request);
+  if (fields.failed()) return fields.error();
+  return request;
+}
+
+ApiResult<GenerationRequest> parse_explained(const json::object& body) {
+  auto request = parse_count_tokens(body);
+  if (!request) return request;
+  Fields fields(Surface::kAnthropic);
+  request->use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
+  request->cache_salt = fields.string(body, "", "cache_salt").value_or("");
   if (fields.failed()) return fields.error();
   return request;
 }

@@ -209,6 +209,10 @@ std::vector<Turn> parse_turns(Fields& fields, const json::object& body,
     } else {
       fields.wrong_type(content_path, "a string or an array of parts");
     }
+    for (std::size_t j = 0; j < turn.blocks.size(); ++j) {
+      turn.blocks[j].message = static_cast<int32_t>(i);
+      turn.blocks[j].index = static_cast<int32_t>(j);
+    }
     turn.fields = message_fields(fields, *message, path);
     turns.push_back(std::move(turn));
   }
