@@ -131,7 +131,7 @@ TEST_F(PromptTest, CountsLongTextsUpToABoundOrWhatTheContextHolds) {
   const auto refused = build_prompt_unchecked(request, model_);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(http_status(refused.error(), Surface::kOpenAi), 400);
-  EXPECT_NE(refused.error().message.find("at most 4194304"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("at most 1048576"), std::string::npos)
       << refused.error().message;
   EXPECT_FALSE(check_countable(kCountedBytesMax, model_, "content").has_value());
   model_.context_max = 1 << 20;  // a context that might hold it
