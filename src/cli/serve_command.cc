@@ -67,6 +67,9 @@ struct ServeFlags {
 /// What stays behind beside weights and KV: the process itself, tokenizer, activations.
 constexpr uint64_t kWorkingBytes = 128 * kMiB;
 
+/// Prompts of one call to /v1/completions, however long the queue may be.
+constexpr uint64_t kPromptsMax = 128;
+
 struct Pool {
   uint64_t kv_bytes = 0;
   std::vector<uint32_t> blocks;  // of each group
@@ -336,6 +339,9 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
     served.token_bytes_max = std::max(served.token_bytes_max, static_cast<uint32_t>(bytes));
   }
   served.choices_max = flags.max_seqs;
+  // As many as an idle server takes at once, so that no call is told for ever to come back later.
+  served.prompts_max = static_cast<uint32_t>(
+      std::min<uint64_t>(kPromptsMax, uint64_t{flags.max_queue} + flags.max_seqs));
   served.created_unix_s = unix_time_s();
   return served;
 }

@@ -65,6 +65,26 @@ void draw_groups(Prng& prng, FakeExecutorOptions& executor) {
   }
 }
 
+/// Every kind of sampling that a request may ask for.
+void draw_sampling(Prng& prng, uint32_t vocab_size, Request& request) {
+  sampling::Params& params = request.sampling;
+  params.temperature = prng.below(2) ? 0.0F : 1.0F;
+  params.top_k = prng.below(3) ? 0 : 1 + static_cast<uint32_t>(prng.below(20));
+  params.top_p = prng.below(3) ? 1.0F : 0.9F;
+  params.seed = prng.below(5);
+  params.logprobs = static_cast<int32_t>(prng.below(4)) - 1;
+  const auto penalty = [&] { return static_cast<float>(prng.uniform() * 4 - 2); };
+  if (prng.below(4) == 0) params.frequency_penalty = penalty();
+  if (prng.below(4) == 0) params.presence_penalty = penalty();
+  if (prng.below(4) == 0) params.repetition_penalty = 0.5F + static_cast<float>(prng.uniform());
+  if (prng.below(4) == 0) {
+    for (uint32_t id = 0; id < vocab_size; id += 1 + static_cast<uint32_t>(prng.below(20))) {
+      params.logit_bias.push_back({TokenId(static_cast<int32_t>(id)), penalty() * 2});
+    }
+  }
+  if (prng.below(6) == 0) request.prompt_logprobs = static_cast<int32_t>(prng.below(3));
+}
+
 /// What the pools hold of one sequence.
 uint64_t pool_tokens_of(const FakeExecutorOptions& executor) {
   uint64_t tokens = 1U << 20;
@@ -154,11 +174,7 @@ Scenario make_scenario(Prng& prng) {
       request.choices =
           1 + static_cast<uint32_t>(prng.below(std::min(scenario.options.seqs_max, 6U)));
     }
-    request.sampling.temperature = prng.below(2) ? 0.0F : 1.0F;
-    request.sampling.top_k = prng.below(3) ? 0 : 1 + static_cast<uint32_t>(prng.below(20));
-    request.sampling.top_p = prng.below(3) ? 1.0F : 0.9F;
-    request.sampling.seed = prng.below(5);
-    request.sampling.logprobs = static_cast<int32_t>(prng.below(4)) - 1;
+    draw_sampling(prng, scenario.executor.vocab_size, request);
     request.ignore_eos = prng.below(2) == 0;
     request.want_control_text = prng.below(4) == 0;
     if (with_stops && prng.below(2)) {
@@ -211,10 +227,10 @@ void check_admission(const Request& request, const Admission& admission) {
   EXPECT_EQ(admission.input_tokens + admission.cache_read_tokens +
                 admission.cache_created_5m_tokens + admission.cache_created_1h_tokens,
             prompt);
-  if (!request.cache.use_cache) {
+  if (!request.cache.use_cache || request.prompt_logprobs >= 0) {
     EXPECT_EQ(admission.cached_tokens, 0U);
   }
-  if (request.cache.markers.empty()) {
+  if (request.cache.markers.empty() || request.prompt_logprobs >= 0) {
     EXPECT_EQ(admission.input_tokens, prompt);
   }
   EXPECT_LE(admission.blocks_shared, admission.blocks);
@@ -263,6 +279,7 @@ struct Totals {
   uint64_t requests = 0, steps = 0, hit_tokens = 0, preemptions = 0, cancelled = 0, failed = 0;
   uint64_t copies = 0, evictions = 0, broken = 0, reads = 0;
   uint64_t window_hits = 0, window_preemptions = 0;
+  uint64_t scored_tokens = 0;
 };
 
 void run_seed(uint64_t seed, Totals& totals) {
@@ -342,6 +359,11 @@ void run_seed(uint64_t seed, Totals& totals) {
       ++(status.code() == ErrorCode::kCancelled ? totals.cancelled : totals.failed);
     }
     const auto expected = alone(scenario, request);
+    if (status.has_value()) {
+      expect_equal(expected->prompt, client.recorder->prompt, what);
+      EXPECT_EQ(expected->prompt.size(), request.prompt_logprobs < 0 ? 0 : request.prompt.size());
+      totals.scored_tokens += expected->prompt.size();
+    }
     for (uint32_t c = 0; c < request.choices; ++c) {
       const ChoiceRecord& got = client.recorder->choices[c];
       const ChoiceRecord& want = expected->choices[c];
@@ -427,6 +449,7 @@ TEST(Simulation, EveryAnswerEqualsTheSameRequestAloneWithoutACache) {
   EXPECT_GT(totals.cancelled, 0U);
   EXPECT_GT(totals.failed, 0U);
   EXPECT_GT(totals.window_hits, 0U);
+  EXPECT_GT(totals.scored_tokens, 0U);
   EXPECT_GT(totals.window_preemptions, 0U);
 }
 

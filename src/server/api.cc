@@ -212,7 +212,8 @@ class Api final : public Handler {
 
  private:
   openai::ParseLimits parse_limits() const {
-    return {setup_.model.choices_max, setup_.model.tokenizer->vocab_size()};
+    return {setup_.model.choices_max, setup_.model.prompts_max,
+            setup_.model.tokenizer->vocab_size()};
   }
 
   HttpResponse refuse(const HttpRequest& request, Surface surface, std::string_view label,
@@ -423,8 +424,12 @@ class Api final : public Handler {
       return refuse(request, surface, row.label, unknown_model(asked.model));
     }
     const TimeNs before = setup_.clock->now();
-    auto prompt = build_prompt(asked, setup_.model);
-    if (!prompt) return refuse(request, surface, row.label, prompt.error());
+    std::vector<Prompt> prompts;
+    for (std::size_t i = 0; i < asked.prompts.size(); ++i) {
+      auto prompt = build_prompt(asked, setup_.model, i);
+      if (!prompt) return refuse(request, surface, row.label, prompt.error());
+      prompts.push_back(*std::move(prompt));
+    }
 
     ExchangeSetup exchange;
     exchange.engine = setup_.engine;
@@ -445,7 +450,9 @@ class Api final : public Handler {
     context.request_id = request.request_id;
     context.id = ids_.id(id_prefix(asked.format));
     context.created_unix_s = setup_.unix_time_s();
+    context.prompts = static_cast<uint32_t>(prompts.size());
     context.choices = asked.choices;
+    context.candidates = asked.candidates;
     context.stops = asked.stops;
     context.include_usage = asked.include_usage;
     context.logprobs = asked.logprobs;
@@ -454,23 +461,41 @@ class Api final : public Handler {
       context.diagnostics_asked = true;
       context.diagnostics =
           diagnostics_.exchange(name_space, asked.diagnostics->previous_message_id, context.id,
-                                make_fingerprint(asked, *prompt), setup_.clock->now());
+                                make_fingerprint(asked, prompts.front()), setup_.clock->now());
     }
 
-    engine::Request& work = exchange.request;
-    work.prompt = std::move(prompt->tokens);
+    for (Prompt& prompt : prompts) {
+      exchange.requests.push_back(engine_request(asked, prompt, name_space));
+      if (asked.echo) context.echo.push_back(std::move(prompt.echo));
+    }
+    return make_exchange(std::move(exchange));
+  }
+
+  /// Takes the prompt's tokens.
+  engine::Request engine_request(const GenerationRequest& asked, Prompt& prompt,
+                                 const std::string& name_space) {
+    engine::Request work;
+    work.prompt = std::move(prompt.tokens);
     // The engine clamps to the room left; a bound here keeps the metrics readable.
     work.max_tokens = std::min<uint64_t>(asked.max_tokens, setup_.model.context_max);
-    work.choices = asked.choices;
+    work.choices = asked.candidates;
     work.sampling = asked.sampling;
     if (!asked.seed_given) work.sampling.seed = ids_.draw();
-    work.stops = std::move(asked.stops);
+    // The best of several are chosen by their log-probabilities.
+    if (asked.candidates > asked.choices) {
+      work.sampling.logprobs = std::max(work.sampling.logprobs, 0);
+    }
+    work.stops = asked.stops;
     work.ignore_eos = asked.ignore_eos;
+    if (asked.echo) {
+      work.text_before = cut_character(prompt.echo);
+      if (asked.logprobs) work.prompt_logprobs = asked.sampling.logprobs;
+    }
     work.cache.use_cache = asked.use_cache;
     work.cache.cache_namespace = name_space;
-    work.cache.positions = std::move(prompt->positions);
-    work.cache.markers = std::move(prompt->markers);
-    return make_exchange(std::move(exchange));
+    work.cache.positions = std::move(prompt.positions);
+    work.cache.markers = std::move(prompt.markers);
+    return work;
   }
 
   /// Only a key that was checked names a cache: without a key file anybody may present anything.
