@@ -1,11 +1,12 @@
 # pagewise_folder(NAME DEPS folder... LINK target...): one static library pagewise_NAME from the folder's *.cc,
-# and one test program pagewise_NAME_test from its *_test.cc. Sub-folders belong to their folder.
+# and one test program pagewise_NAME_test from its *_test.cc. Sub-folders belong to their folder. A main.cc belongs
+# to a program and a *_testing.cc to test programs, not to the library.
 function(pagewise_folder name)
   cmake_parse_arguments(ARG "" "" "DEPS;LINK;TEST_DEPS;TEST_LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
-  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "(_test|_testing|/main)\\.cc$")
   list(TRANSFORM ARG_DEPS PREPEND pagewise_)
   list(TRANSFORM ARG_TEST_DEPS PREPEND pagewise_)
   if(sources)

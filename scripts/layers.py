@@ -64,6 +64,7 @@ THIRD_PARTY = [
     (r"openssl/", ["base"]),
     (r"xxhash", ["base"]),
     (r"CLI/", ["cli"]),
+    (r"histedit", ["cli"]),
 ]
 TEST_ONLY = re.compile(r"gtest/|gmock/|rapidcheck")
 

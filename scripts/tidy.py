@@ -68,7 +68,7 @@ BANNED = [
     Ban(r"\bstd::(?:cout|cerr)\b",
         ("src/base/", "src/gguf/", "src/kv/", "src/kernels/", "src/text/", "src/sampling/",
          "src/model/", "src/engine/", "src/planner/"),
-        "return a Status, or log with spdlog; only cli prints", "std::cout << 1;"),
+        "return a Status, or log through telemetry/line_log.h; only cli prints", "std::cout << 1;"),
     Ban(r"-ffast-math|-Ofast|__attribute__\s*\(\(\s*optimize", ANYWHERE,
         "rule 6 of the arithmetic contract: no fast-math", "__attribute__((optimize(3)))"),
 ]

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
     return "pagewise: " + std::string(error.what()) + " (--help lists what there is)\n";
   });
   int exit_status = 0;
+  pagewise::cli::add_chat_command(app, exit_status);
   pagewise::cli::add_plan_command(app, exit_status);
   pagewise::cli::add_run_command(app, exit_status);
   pagewise::cli::add_serve_command(app, exit_status);

@@ -2,7 +2,6 @@
 // `pagewise run`: one prompt, one completion, no server. The shortest way to see a model speak, and
 // what its KV cache is worth (`--recompute`).
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -13,13 +12,14 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "gguf/gguf.h"
+#include "cli/model_file.h"
+#include "cli/process.h"
+#include "cli/shared_flags.h"
+#include "cli/terminal_text.h"
 #include "model/cpu_executor.h"
 #include "model/solo_sequence.h"
-#include "model/spec.h"
 #include "sampling/sampler.h"
 #include "text/detokenizer.h"
-#include "text/tokenizer.h"
 
 namespace pagewise::cli {
 namespace {
@@ -29,9 +29,7 @@ struct RunFlags {
   std::string prompt;
   uint32_t tokens = 128;
   sampling::Params sampling{.temperature = 0};
-  uint32_t threads = 0;
-  uint32_t block_tokens = 32;
-  std::string kv_type = "f16";
+  ComputeFlags compute;
   bool json = false;
   bool recompute = false;
   bool ignore_eos = false;
@@ -55,17 +53,6 @@ struct RunResult {
 
 double ms_between(TimeNs from, TimeNs to) { return static_cast<double>(to - from) / 1e6; }
 
-/// Shows how far loading is, on a terminal only.
-std::function<void(double)> load_progress() {
-  if (isatty(STDERR_FILENO) == 0) return {};
-  return [shown = -1](double share) mutable {
-    const int percent = static_cast<int>(share * 100);
-    if (percent == shown) return;
-    shown = percent;
-    std::fprintf(stderr, percent < 100 ? "\rloading %d %%" : "\r             \r", percent);
-  };
-}
-
 Result<RunResult> generate(const RunFlags& flags, const text::Tokenizer& tokenizer,
                            model::Executor& executor, std::vector<TokenId> tokens) {
   const SystemClock clock;
@@ -74,9 +61,7 @@ Result<RunResult> generate(const RunFlags& flags, const text::Tokenizer& tokeniz
   sampling::Sampler sampler(executor.vocab_size());
   text::Utf8Assembler assembler;
   const auto print_from = [&](std::size_t at) {
-    if (flags.json) return;
-    std::fwrite(result.text.data() + at, 1, result.text.size() - at, stdout);
-    std::fflush(stdout);
+    if (!flags.json) print_generated(std::string_view(result.text).substr(at));
   };
 
   const TimeNs start = clock.now();
@@ -148,20 +133,8 @@ json::object to_json(const RunResult& result, std::size_t prompt_tokens,
 }
 
 Status run(const RunFlags& flags) {
-  const std::optional<KvType> kv_type = parse_kv_type(flags.kv_type);
-  if (!kv_type) {
-    return {ErrorCode::kInvalidArgument,
-            fmt::format("--kv-type {}: not a KV type; f16, bf16 and f32 are", flags.kv_type)};
-  }
-  PW_ASSIGN_OR_RETURN(const std::unique_ptr<gguf::File> file, gguf::File::open(flags.model));
-  PW_ASSIGN_OR_RETURN(const model::ModelSpec spec, model::spec_from_gguf(*file));
-  PW_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
-                      text::Tokenizer::from_gguf(*file));
-  if (tokenizer->vocab_size() != spec.vocab_size) {
-    return {ErrorCode::kMalformed,
-            fmt::format("{}: the tokenizer has {} tokens and the model {}", flags.model,
-                        tokenizer->vocab_size(), spec.vocab_size)};
-  }
+  PW_ASSIGN_OR_RETURN(const ModelFile model, open_model(flags.model));
+  const auto& [file, spec, tokenizer] = model;
 
   std::vector<TokenId> tokens = tokenizer->encode(flags.prompt, /*parse_special=*/true);
   // BOS once: the prompt may spell it itself (C15).
@@ -182,10 +155,11 @@ Status run(const RunFlags& flags) {
                     prompt_tokens, flags.tokens, spec.context)};
   }
 
+  const KvType kv_type = kv_type_of(flags.compute);
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
-                      model::make_geometry(spec, flags.block_tokens, *kv_type, *kv_type));
+                      model::make_geometry(spec, flags.compute.block_tokens, kv_type, kv_type));
   model::CpuExecutorOptions options;
-  options.threads = flags.threads;
+  options.threads = flags.compute.threads;
   options.blocks.assign(geometry.groups.size(),
                         static_cast<uint32_t>(geometry.blocks_for(positions)));
   options.context_max = static_cast<uint32_t>(positions);
@@ -199,7 +173,7 @@ Status run(const RunFlags& flags) {
     std::puts(json::serialize(to_json(result, prompt_tokens, *tokenizer)).c_str());
   } else {
     std::putchar('\n');
-    std::fflush(stdout);
+    PW_RETURN_IF_ERROR(flush_output());
     std::fprintf(stderr,
                  "%zu prompt tokens in %.1f ms, %zu tokens at %.1f tok/s (%s, %u threads%s)\n",
                  prompt_tokens, result.prefill_ms, result.tokens.size(), result.tokens_per_second(),
@@ -222,41 +196,18 @@ void add_run_command(CLI::App& app, int& exit_status) {
   command->add_option("-n,--tokens", flags->tokens, "New tokens at most")
       ->capture_default_str()
       ->check(CLI::Range(1U, 1U << 30));
-  command->add_option("--temp", flags->sampling.temperature, "0: always the likeliest token")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0F, 100.0F));
-  command->add_option("--top-k", flags->sampling.top_k, "Only the K likeliest; 0: off")
-      ->capture_default_str();
-  command->add_option("--top-p", flags->sampling.top_p, "Only the likeliest up to this share")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0F, 1.0F));
-  command->add_option("--min-p", flags->sampling.min_p, "Only those above this share of the best")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0F, 1.0F));
+  add_sampling_flags(*command, flags->sampling);
   command->add_option("--seed", flags->sampling.seed, "Of the draws")->capture_default_str();
   command
       ->add_option("--logprobs", flags->sampling.logprobs,
                    "With --json: log-probabilities of each token and of this many of the best")
       ->check(CLI::Range(0, 100));
-  command->add_option("--threads", flags->threads, "Compute threads; 0: one a core")
-      ->capture_default_str();
-  command->add_option("--block-tokens", flags->block_tokens, "Positions of a KV block")
-      ->capture_default_str()
-      ->check(CLI::IsMember({16U, 32U, 64U, 128U}));
-  command->add_option("--kv-type", flags->kv_type, "Type of K and V in the cache")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f16", "bf16", "f32"}));
+  add_compute_flags(*command, flags->compute);
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on behind an end-of-text token");
   command->add_flag("--recompute", flags->recompute,
                     "Without a KV cache: every token computes all before it again, the same bits");
   command->add_flag("--json", flags->json, "One JSON object instead of text");
-  command->callback([flags, &exit_status] {
-    const Status status = run(*flags);
-    if (!status) {
-      std::fprintf(stderr, "pagewise run: %s\n", status.error().message.c_str());
-      exit_status = 1;
-    }
-  });
+  command->callback([flags, &exit_status] { finish("run", run(*flags), exit_status); });
 }
 
 }  // namespace pagewise::cli

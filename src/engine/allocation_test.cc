@@ -2,10 +2,8 @@
 // How much a steady decode step allocates: only what it hands to the clients.
 #include <gtest/gtest.h>
 
-#include "engine/allocation_count_testing.h"
+#include "base/allocation_count_testing.h"
 #include "engine/test_support.h"
-
-#ifndef PW_ALLOCATIONS_UNCOUNTED
 
 namespace pagewise::engine {
 
@@ -35,14 +33,12 @@ TEST(Core, ASteadyDecodeStepAllocatesOnlyItsDeltas) {
     (*core)->submit(RequestId(i + 1), std::move(request), sinks.back(), 0);
   }
   for (int i = 0; i < 300; ++i) (*core)->step();
-  const uint64_t before = allocation_count();
+  const uint64_t before = testing::allocation_count();
   for (int i = 0; i < 1000; ++i) (*core)->step();
   // A delta's list of tokens is the client's to keep: one a token. The rest, growing tables and
   // queues, is to stay below half of that.
-  EXPECT_LE(allocation_count() - before, 32U * 1000U * 3 / 2);
+  EXPECT_LE(testing::allocation_count() - before, 32U * 1000U * 3 / 2);
 }
 
 }  // namespace
 }  // namespace pagewise::engine
-
-#endif

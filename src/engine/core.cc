@@ -2,6 +2,7 @@
 #include "engine/core.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -238,6 +239,20 @@ void Core::insert_running(Sequence& sequence) {
       &sequence);
 }
 
+LookedUp Core::look_up(const LookUp& asked) const {
+  PW_CHECK(!asked.tokens.empty());
+  kv::AdmitRequest request;
+  request.tokens = asked.tokens;
+  request.cache_namespace = asked.cache_namespace;
+  request.use_cache = options_.prefix_cache && asked.use_cache;
+  const TimeNs now = clock_.now();
+  LookedUp answer;
+  answer.found = cache_->inspect(request, now, asked.beyond_max);
+  if (answer.found.lease) answer.lease_left_ns = answer.found.lease->expires - now;
+  answer.prefill_token_ns = prefill_token_ns_;
+  return answer;
+}
+
 // ---- Admission ----------------------------------------------------------------------------------
 
 uint32_t Core::slots_used() const {
@@ -316,7 +331,10 @@ Core::Admit Core::try_admit(Sequence& sequence) {
   kv::AdmitRequest request = admit_request(sequence);
   request.cover_tokens += headroom_tokens();
   const kv::AdmitEstimate estimate = cache_->estimate(request);
-  if (!job.admitted && find_coming_prefix(job, estimate.cached_tokens)) return Admit::kDeferred;
+  if (!job.admitted && find_coming_prefix(job, estimate.cached_tokens)) {
+    if (!std::exchange(job.joined, true)) ++counters_.prefix_waits;
+    return Admit::kDeferred;
+  }
   request.cover_tokens -= headroom_tokens();
   // Alone it must be tried whatever the estimate says: waiting would change nothing.
   if (!estimate.fits_now && !running_.empty()) return Admit::kNoRoom;
@@ -628,6 +646,26 @@ void Core::fail_runs(const Status& status) {
 
 // ---- Looking in ---------------------------------------------------------------------------------
 
+/// Positions of the longest table without a token. Of a last block that forks still share, each of
+/// them has an equal part, so that the sum over all counts it once.
+double Core::slack_tokens(const Sequence& sequence) const {
+  const uint64_t block_tokens = cache_->block_tokens();
+  uint32_t longest = 0;
+  for (uint32_t g = 1; g < groups_; ++g) {
+    if (cache_->table(sequence.kv, g).size() > cache_->table(sequence.kv, longest).size()) {
+      longest = g;
+    }
+  }
+  const uint64_t covered = cache_->table(sequence.kv, longest).size() * block_tokens;
+  const uint64_t tokens = sequence.tokens.size();
+  if (tokens >= covered) return 0;
+  const auto slack = static_cast<double>(covered - tokens);
+  if (sequence.computed % block_tokens == 0 || tokens % block_tokens == 0) return slack;
+  const uint32_t holders = cache_->tail_holders(sequence.kv, longest);
+  const auto tail = static_cast<double>(block_tokens - tokens % block_tokens);
+  return slack - tail + tail / holders;
+}
+
 Stats Core::stats() const {
   Stats stats = counters_;
   for (uint32_t g = 0; g < groups_; ++g) {
@@ -638,17 +676,15 @@ Stats Core::stats() const {
     stats.blocks_free += counts.free;
     stats.blocks_leased += counts.leased;
   }
-  stats.evictions = cache_->counters().evictions;
-  stats.leases_broken = cache_->counters().leases_broken;
+  const kv::CacheCounters counters = cache_->counters();
+  stats.evictions = counters.evictions;
+  stats.leases_broken = counters.leases_broken;
+  stats.leases_refused = counters.leases_refused;
+  stats.copies_on_write = counters.copies_on_write;
   const uint64_t token_bytes = executor_.geometry().token_bytes();
-  for (const Sequence* sequence : running_) {
-    uint64_t covered = 0;
-    for (uint32_t g = 0; g < groups_; ++g) {
-      const uint64_t blocks = cache_->table(sequence->kv, g).size();
-      covered = std::max(covered, blocks * cache_->block_tokens());
-    }
-    stats.slack_tokens += covered - std::min<uint64_t>(covered, sequence->tokens.size());
-  }
+  double slack_tokens = 0;
+  for (const Sequence* sequence : running_) slack_tokens += this->slack_tokens(*sequence);
+  stats.slack_tokens = static_cast<uint64_t>(std::llround(slack_tokens));
   for (const auto& [id, job] : jobs_) {
     const bool runs = std::any_of(job->sequences.begin(), job->sequences.end(),
                                   [](const auto& sequence) { return sequence->kv.valid(); });

@@ -81,6 +81,9 @@ class Core {
   void cancel(RequestId id);
   void cancel_all();
 
+  /// What is known of a prompt; changes nothing. Requires: at least one token.
+  LookedUp look_up(const LookUp& asked) const;
+
   /// Runs one step. False when nothing is left to do.
   bool step();
   /// What time alone asks for: leases end, and memory that has long been free goes back to the
@@ -130,6 +133,7 @@ class Core {
     // In-flight sharing: wait until the running sequence `prefix_of` has computed so many tokens.
     SeqId prefix_of;
     uint32_t prefix_tokens = 0;
+    bool joined = false;  // has waited for one
 
     bool prompt_told() const { return request.prompt_logprobs < 0 || told_tokens == prompt_tokens; }
     /// What is not computed has no logits: a prompt is told before the cache may be read, which
@@ -156,6 +160,7 @@ class Core {
   bool find_coming_prefix(Job& job, uint32_t cached_tokens) const;
   uint32_t slots_used() const;
   uint32_t headroom_tokens() const;
+  double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
   struct Positions {

@@ -753,6 +753,23 @@ TEST(Core, SaysWhatIsHeldAndWhatReservingWouldTake) {
   EXPECT_EQ(stats.finished_length, 8U);
 }
 
+TEST(Core, ForksThatStillShareTheirLastBlockCountItsFreePositionsOnce) {  // C25
+  Options options;
+  options.seqs_max = 8;
+  Bench bench(pool(16, 64), options);
+  Request forked = greedy(prompt_of(20, 1), 40);
+  forked.choices = 8;
+  (void)bench.submit(forked);
+  uint64_t slack_max = 0;
+  while (!bench.core->idle()) {
+    bench.step();
+    const Stats stats = bench.core->stats();
+    EXPECT_LE(stats.slack_tokens, uint64_t{stats.blocks_live} * 16);
+    slack_max = std::max(slack_max, stats.slack_tokens);
+  }
+  EXPECT_GT(slack_max, 16U) << "behind their first step each has a block of its own";
+}
+
 // ---- Sliding windows ----
 
 /// A Gemma-like machine: a full group, and one that sees the last 512 positions.

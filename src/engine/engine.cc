@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ namespace {
 // Bounds of a sleep that ends because time has passed.
 constexpr TimeNs kTendNsMin = 1'000'000;
 constexpr TimeNs kTendNsMax = 60'000'000'000;
+
+// Questions that may wait: each costs a walk through the index, between two steps.
+constexpr std::size_t kLookUpsMax = 64;
 
 }  // namespace
 
@@ -61,6 +65,11 @@ struct Engine::Impl {
     Request request;
     std::shared_ptr<RequestSink> sink;
     TimeNs submitted_ns = 0;
+  };
+
+  struct Question {
+    LookUp asked;
+    std::function<void(Result<LookedUp>)> done;
   };
 
   Impl(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
@@ -119,6 +128,23 @@ struct Engine::Impl {
     wake.notify_one();
   }
 
+  Status look_up(LookUp&& asked, std::function<void(Result<LookedUp>)>&& done) {
+    if (!start_status) return start_status;
+    if (asked.tokens.empty()) {
+      return {ErrorCode::kInvalidArgument, "prompt: must have at least one token"};
+    }
+    {
+      std::lock_guard lock(mutex);
+      if (stopping) return {ErrorCode::kCancelled, "the server is shutting down"};
+      if (questions.size() >= kLookUpsMax) {
+        return {ErrorCode::kOverloaded, "too many questions about the cache are waiting"};
+      }
+      questions.push_back({std::move(asked), std::move(done)});
+    }
+    wake.notify_one();
+    return Status::ok();
+  }
+
   Stats stats() const {
     std::lock_guard lock(mutex);
     Stats result = snapshot;
@@ -130,11 +156,13 @@ struct Engine::Impl {
   void run() {
     std::vector<Submission> submitted;
     std::vector<RequestId> cancelled;
+    std::vector<Question> asked;
     while (true) {
       {
         std::unique_lock lock(mutex);
         const auto called = [&] {
-          return stopping || !core->idle() || !submissions.empty() || !cancellations.empty();
+          return stopping || !core->idle() || !submissions.empty() || !cancellations.empty() ||
+                 !questions.empty();
         };
         if (const std::optional<TimeNs> next = core->next_tend()) {
           // Time alone may ask for something; on a clock of the caller's own, look now and then.
@@ -146,6 +174,7 @@ struct Engine::Impl {
         if (stopping) break;
         submitted.swap(submissions);
         cancelled.swap(cancellations);
+        asked.swap(questions);
         snapshot.requests_waiting += static_cast<uint32_t>(submitted.size());
       }
       for (Submission& s : submitted) {
@@ -154,6 +183,8 @@ struct Engine::Impl {
       submitted.clear();
       for (const RequestId id : cancelled) core->cancel(id);
       cancelled.clear();
+      for (const Question& question : asked) question.done(core->look_up(question.asked));
+      asked.clear();
       if (core->idle()) {
         core->tend();
       } else {
@@ -170,6 +201,10 @@ struct Engine::Impl {
     {
       std::lock_guard lock(mutex);
       submitted.swap(submissions);
+      asked.swap(questions);
+    }
+    for (const Question& question : asked) {
+      question.done(Error{ErrorCode::kCancelled, "the server is shutting down"});
     }
     for (Submission& s : submitted) {
       core->submit(s.id, std::move(s.request), endings.wrap(std::move(s.sink)), s.submitted_ns);
@@ -194,6 +229,7 @@ struct Engine::Impl {
   // Guarded by mutex.
   std::vector<Submission> submissions;   // at most options.queue_max and the free slots
   std::vector<RequestId> cancellations;  // emptied between steps
+  std::vector<Question> questions;       // at most kLookUpsMax
   Stats snapshot;
   uint64_t next_id = 1;
   bool stopping = false;
@@ -214,6 +250,10 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> s
 const Status& Engine::start_status() const { return impl_->start_status; }
 
 void Engine::cancel(RequestId request) { impl_->cancel(request); }
+
+Status Engine::look_up(LookUp asked, std::function<void(Result<LookedUp>)> done) {
+  return impl_->look_up(std::move(asked), std::move(done));
+}
 
 Stats Engine::stats() const { return impl_->stats(); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -49,13 +50,15 @@ struct Stats {
   uint64_t prompt_tokens = 0, generation_tokens = 0;
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   uint64_t cache_created_tokens = 0, cache_read_tokens = 0;  // contractual
-  uint64_t preemptions = 0, evictions = 0, leases_broken = 0;
+  uint64_t preemptions = 0, evictions = 0, leases_broken = 0, leases_refused = 0;
+  uint64_t prefix_waits = 0;     // requests that waited for a prefix that another was computing
+  uint64_t copies_on_write = 0;  // blocks that a choice copied because another held them, too
   uint64_t blocks_returned = 0;  // whose memory went back to the system
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;
 };
 
-/// Thread: submit, cancel and stats from any thread; everything else on the engine's own.
+/// Thread: submit, cancel, look_up and stats from any thread; everything else on the engine's own.
 class Engine {
  public:
   /// All must outlive the engine. Starts the engine thread.
@@ -74,6 +77,10 @@ class Engine {
   /// Frees the request's blocks within one step; its sink hears on_finished(kCancelled). Unknown
   /// ids are ignored.
   void cancel(RequestId request);
+  /// Answers between two steps by calling `done` on the engine thread, which must not block; when
+  /// the engine stops first, with kCancelled. Errors, at once: kInvalidArgument (no tokens),
+  /// kOverloaded (too many of these wait).
+  Status look_up(LookUp asked, std::function<void(Result<LookedUp>)> done);
   Stats stats() const;
   /// As given, with context_max lowered to what is served.
   const Options& options() const;

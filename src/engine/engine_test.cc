@@ -142,6 +142,70 @@ TEST(Engine, AnswersCallersOnManyThreadsAsIfEachWereAlone) {
   EXPECT_TRUE(machine.executor.violations().empty());
 }
 
+/// What a look-up was told; another thread can wait for it.
+Result<LookedUp> look_up(Engine& engine, std::vector<TokenId> tokens, uint32_t beyond_max) {
+  auto told = std::make_shared<std::promise<Result<LookedUp>>>();
+  LookUp asked;
+  asked.tokens = std::move(tokens);
+  asked.beyond_max = beyond_max;
+  const Status status = engine.look_up(
+      std::move(asked), [told](Result<LookedUp> answer) { told->set_value(std::move(answer)); });
+  if (!status) return status.error();
+  return told->get_future().get();
+}
+
+TEST(Engine, TellsWhatItKnowsOfAPromptWithoutChangingAnything) {
+  Machine machine;
+  const Request request = request_of(1, 100, 8);
+  auto sink = std::make_shared<WaitingSink>();
+  ASSERT_TRUE(machine.engine.submit(request, sink).has_value());
+  sink->wait();
+  const Stats before = machine.engine.stats();
+  std::vector<TokenId> prompt = request.prompt;
+  prompt[70] = TokenId(prompt[70].value == 10 ? 11 : 10);
+  const Result<LookedUp> parted = look_up(machine.engine, prompt, 4);
+  ASSERT_TRUE(parted.has_value());
+  EXPECT_EQ(parted->found.cached_tokens, 70U);
+  EXPECT_EQ(parted->found.beyond,
+            std::vector<TokenId>(request.prompt.begin() + 70, request.prompt.begin() + 74));
+  // The answer is in the cache, too: a prompt that goes on with it reads it.
+  prompt = request.prompt;
+  const std::vector<TokenId> answer = sink->tokens();
+  prompt.insert(prompt.end(), answer.begin(), answer.end());
+  EXPECT_EQ(look_up(machine.engine, prompt, 0)->found.matched_tokens, 107U);
+  EXPECT_EQ(look_up(machine.engine, {}, 0).error().code, ErrorCode::kInvalidArgument);
+  const Stats after = machine.engine.stats();
+  EXPECT_EQ(after.steps, before.steps) << "nothing was computed";
+  EXPECT_EQ(after.prefix_query_tokens, before.prefix_query_tokens);
+  EXPECT_EQ(after.blocks_cached, before.blocks_cached);
+}
+
+TEST(Engine, BoundsTheQuestionsThatWaitAndAnswersThemAllWhenItStops) {
+  std::atomic<int> answered = 0, cancelled = 0;
+  int accepted = 0;
+  auto holder = std::make_shared<WaitingSink>();
+  {
+    Machine machine;
+    holder->hold_at(1);
+    ASSERT_TRUE(machine.engine.submit(request_of(1, 10, 20), holder).has_value());
+    holder->wait_for_tokens(1);  // the engine thread stands still now
+    Status status = Status::ok();
+    while (true) {
+      LookUp asked;
+      asked.tokens = {TokenId(1)};
+      status = machine.engine.look_up(std::move(asked), [&](Result<LookedUp> answer) {
+        ++(answer.has_value() ? answered : cancelled);
+      });
+      if (!status) break;
+      ASSERT_LT(++accepted, 10'000);
+    }
+    EXPECT_EQ(status.error().code, ErrorCode::kOverloaded);
+    holder->hold_at(std::numeric_limits<std::size_t>::max());
+  }
+  EXPECT_GT(accepted, 10);
+  EXPECT_EQ(answered + cancelled, accepted);
+}
+
 TEST(Engine, RefusesWhenTheQueueIsFull) {
   Options options;
   options.seqs_max = 1;

@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "kv/cache_marker.h"
+#include "kv/inspection.h"
 #include "sampling/params.h"
 
 namespace pagewise::engine {
@@ -104,6 +105,22 @@ struct Finished {
   TimeNs prefill_ns = 0;           // admission to the first token
   TimeNs first_ns = 0;             // submission to the first token
   TimeNs total_ns = 0;
+};
+
+/// "What do you know of this prompt?", asked without changing anything: nothing is computed, held,
+/// refreshed or counted.
+struct LookUp {
+  std::vector<TokenId> tokens;  // at least one
+  std::string cache_namespace;
+  bool use_cache = true;
+  uint32_t beyond_max = 0;  // tokens wanted of how a cached prompt goes on
+};
+
+/// As of one moment between two steps.
+struct LookedUp {
+  kv::Inspection found;
+  TimeNs lease_left_ns = 0;     // of found.lease
+  TimeNs prefill_token_ns = 0;  // what a prompt's token took in the last step that had one; 0: none
 };
 
 /// Where a request's results go. Called on the engine thread; must not block. The order is:

@@ -353,6 +353,25 @@ struct KvCache::Impl final : LeaseBook::Listener {
     return found;
   }
 
+  Inspection inspect(const AdmitRequest& request, TimeNs now, uint32_t beyond_max) const {
+    PW_CHECK(!request.tokens.empty());
+    const Plan found = plan(request);
+    Inspection seen;
+    seen.cached_tokens = found.hit(config.block_tokens);
+    for (uint32_t g = 0; g < groups(); ++g) {
+      seen.blocks += blocks_for(seen.cached_tokens) - first_held(g, seen.cached_tokens);
+    }
+    if (!found.root.valid()) return seen;
+    path.clear();
+    const PrefixIndex::Match rest = index.walk(found.root, request.tokens, path);
+    seen.matched_tokens = static_cast<uint32_t>(path.size()) * config.block_tokens + rest.tokens;
+    seen.lease = leases.longest(found.root, path, request.tokens, now);
+    if (seen.matched_tokens > 0) {
+      index.follow(path.empty() ? found.root : path.back(), rest, beyond_max, seen.beyond);
+    }
+    return seen;
+  }
+
   /// The longest hit, at a block's end unless `with_partial`: every full group has all blocks to
   /// its end, and every sliding group those of the window before it.
   void find_hit(std::span<const TokenId> tokens, const PrefixIndex::Match& rest, bool with_partial,
@@ -804,6 +823,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
         const BlockId own = take(g, orders);
         orders.copies.push_back({g, shared, own, sequence.computed % config.block_tokens});
         sequence.tables.replace(g, tail, own);
+        ++counters.copies_on_write;
         pools[g].release(shared);
       }
       while (sequence.tables.size(g) < end) sequence.tables.push(g, take(g, orders));
@@ -1089,6 +1109,10 @@ AdmitEstimate KvCache::estimate(const AdmitRequest& request) const {
   return estimate;
 }
 
+Inspection KvCache::inspect(const AdmitRequest& request, TimeNs now, uint32_t beyond_max) const {
+  return impl_->inspect(request, now, beyond_max);
+}
+
 Status KvCache::ensure(SeqId seq, uint32_t tokens, Orders& orders) {
   return impl_->ensure(impl_->sequence(seq), tokens, orders);
 }
@@ -1110,6 +1134,13 @@ std::span<const BlockId> KvCache::table(SeqId seq, uint32_t group) const {
 }
 
 uint32_t KvCache::tokens_computed(SeqId seq) const { return impl_->sequence(seq).computed; }
+
+uint32_t KvCache::tail_holders(SeqId seq, uint32_t group) const {
+  const auto& sequence = impl_->sequence(seq);
+  if (sequence.computed == 0) return 1;
+  return impl_->pools[group].holders(
+      sequence.tables.at(group, (sequence.computed - 1) / impl_->config.block_tokens));
+}
 
 uint32_t KvCache::tokens_covered(SeqId seq) const {
   const BlockTables& tables = impl_->sequence(seq).tables;

@@ -34,6 +34,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "kv/cache_marker.h"
+#include "kv/inspection.h"
 
 namespace pagewise::kv {
 
@@ -139,9 +140,10 @@ struct CacheCounters {
   /// Markers inside the hit that took no lease: a sliding group has lost the blocks before them, so
   /// nothing can be read up to there.
   uint64_t leases_unreachable = 0;
-  uint64_t query_tokens = 0;  // looked up by admit, successful admissions only
-  uint64_t hit_tokens = 0;    // of these, found
-  uint64_t twins = 0;         // blocks computed although an equal one was findable at publication
+  uint64_t query_tokens = 0;     // looked up by admit, successful admissions only
+  uint64_t hit_tokens = 0;       // of these, found
+  uint64_t copies_on_write = 0;  // shared blocks that a sequence copied to write on (after a fork)
+  uint64_t twins = 0;  // blocks computed although an equal one was findable at publication
 };
 
 class KvCache {
@@ -162,6 +164,10 @@ class KvCache {
   /// latest when no other sequence is open.
   Result<Admitted> admit(const AdmitRequest& request, Orders& orders);
   AdmitEstimate estimate(const AdmitRequest& request) const;
+  /// What is known of the request's tokens, and up to `beyond_max` tokens of how a cached prompt of
+  /// the namespace goes on where they part. Nothing is held, refreshed, counted or moved in the
+  /// order of eviction. Leases that ended at `now` are none.
+  Inspection inspect(const AdmitRequest& request, TimeNs now, uint32_t beyond_max) const;
 
   /// Extends the tables to cover positions [0, tokens), and makes the block of the first uncomputed
   /// position the sequence's own (after a fork it may be shared: copy on first write). Errors:
@@ -195,6 +201,10 @@ class KvCache {
   uint32_t tokens_computed(SeqId seq) const;
   /// Positions that the tables of all groups cover: the shortest one's size * block_tokens.
   uint32_t tokens_covered(SeqId seq) const;
+
+  /// How many sequences hold the block that position computed - 1 stands in: forks share a partly
+  /// filled one until they write on. 1 before anything is computed.
+  uint32_t tail_holders(SeqId seq, uint32_t group) const;
 
   /// Forgets what is cached, one namespace or all, and its entries (not counted as broken). Open
   /// sequences run on, but what they hold does not enter the cache any more. Returns the number of

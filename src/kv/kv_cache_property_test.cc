@@ -424,7 +424,8 @@ class Life {
     const AdmitEstimate estimate = cache_->estimate(request);
     // Cells are many where blocks are large: the rule is followed where it is cheap.
     const bool follow = std::size_t{config_.block_tokens} * config_.groups[0].blocks <= 1500;
-    const uint32_t by_rule = may_read && follow ? longest_hit(open.space, open.tokens) : open.computed;
+    const uint32_t by_rule =
+        may_read && follow ? longest_hit(open.space, open.tokens) : open.computed;
     Orders orders;
     Result<Admitted> admitted = cache_->admit(request, orders);
     if (admitted.has_value() != estimate.fits_now) fail("the estimate and the admission disagree");
@@ -441,7 +442,8 @@ class Life {
     perform(orders);
     if (open.computed != estimate.cached_tokens) fail("the estimate's hit is not the admission's");
     if (open.computed >= n) fail("no token is left to compute");
-    const uint32_t known = may_read ? std::min(n - 1, longest_published(open.space, open.tokens)) : 0;
+    const uint32_t known =
+        may_read ? std::min(n - 1, longest_published(open.space, open.tokens)) : 0;
     if (open.computed > known) fail("a hit on what nobody published");
     // With free blocks for the rest nothing is in a hit's way; without, its partial block may be
     // the missing memory.

@@ -57,6 +57,28 @@ EntryId LeaseBook::find(NodeId parent, std::span<const TokenId> tail) const {
   return EntryId();
 }
 
+std::optional<StandingLease> LeaseBook::longest(NodeId root, std::span<const NodeId> path,
+                                                std::span<const TokenId> tokens, TimeNs now) const {
+  for (std::size_t depth = path.size() + 1; depth-- > 0;) {
+    const auto behind = tokens.subspan(depth * index_.block_tokens());
+    std::optional<StandingLease> found;
+    for (EntryId id = first(depth == 0 ? root : path[depth - 1]); id.valid();
+         id = entries_[id.value].next) {
+      const Entry& entry = entries_[id.value];
+      if (entry.expires <= now || entry.tail_tokens > behind.size()) continue;
+      // With an empty tail the node is the parent itself.
+      if (entry.tail_tokens > 0 &&
+          common_tokens(index_.tokens(entry.node), behind) < entry.tail_tokens)
+        continue;
+      const uint32_t length = this->tokens(entry);
+      if (!found || length > found->tokens)
+        found = StandingLease{length, entry.lease, entry.expires};
+    }
+    if (found) return found;
+  }
+  return std::nullopt;
+}
+
 void LeaseBook::refresh(EntryId id, LeaseClass lease, TimeNs start) {
   Entry& entry = entries_[id.value];
   entry.lease = std::max(entry.lease, lease);

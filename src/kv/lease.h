@@ -40,6 +40,7 @@
 #include "base/ids.h"
 #include "kv/cache_marker.h"
 #include "kv/id_heap.h"
+#include "kv/inspection.h"
 #include "kv/prefix_index.h"
 
 namespace pagewise::kv {
@@ -88,6 +89,10 @@ class LeaseBook {
   /// The unexpired entry of exactly the prefix that ends `tail.size()` tokens behind `parent`; null
   /// if there is none. Requires: tail shorter than a block, or parent a root and tail not empty.
   EntryId find(NodeId parent, std::span<const TokenId> tail) const;
+  /// The longest entry, unexpired at `now`, whose prefix `tokens` begin with. `path`: the full
+  /// nodes from `root` that match them. Nothing is refreshed. Cost: O(path + their entries).
+  std::optional<StandingLease> longest(NodeId root, std::span<const NodeId> path,
+                                       std::span<const TokenId> tokens, TimeNs now) const;
   /// A read by a request that began at `start`: the entry keeps the larger class, and lives its
   /// lifetime from there, unless it lives longer already.
   void refresh(EntryId entry, LeaseClass lease, TimeNs start);

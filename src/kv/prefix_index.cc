@@ -120,6 +120,21 @@ PrefixIndex::Match PrefixIndex::walk(NodeId root, std::span<const TokenId> query
   }
 }
 
+void PrefixIndex::follow(NodeId parent, const Match& from, uint32_t tokens_max,
+                         std::vector<TokenId>& out) const {
+  NodeId at = from.child;
+  std::size_t skip = from.tokens;
+  if (!at.valid() && !children(parent).empty()) at = children(parent).front();
+  while (at.valid() && tokens_max > 0) {
+    const std::span<const TokenId> rest = tokens(at).subspan(skip);
+    const std::size_t count = std::min<std::size_t>(rest.size(), tokens_max);
+    out.insert(out.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(count));
+    tokens_max -= static_cast<uint32_t>(count);
+    skip = 0;
+    at = children(at).empty() ? NodeId() : children(at).front();
+  }
+}
+
 void PrefixIndex::set_block(NodeId id, uint32_t group, BlockId block) {
   BlockId& entry = blocks_[std::size_t{id.value} * groups_ + group];
   if (entry.valid()) owner_[group][entry.value] = NodeId();

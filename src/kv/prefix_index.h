@@ -60,6 +60,12 @@ class PrefixIndex {
   /// the next block the best child goes on (possibly the null node).
   Match walk(NodeId root, std::span<const TokenId> tokens, std::vector<NodeId>& path) const;
 
+  /// Appends at most `tokens_max` tokens of a path that goes on below `parent`: through
+  /// `from.child` behind its first `from.tokens` tokens, else through the first child; always the
+  /// first one below. Cost: O(tokens_max).
+  void follow(NodeId parent, const Match& from, uint32_t tokens_max,
+              std::vector<TokenId>& out) const;
+
   /// Requires: parent is full or a root; 1..block_tokens tokens; `blocks` (one a group) belong to
   /// no node. May break T1 for a moment: the caller removes the sibling that the new node extends.
   NodeId insert(NodeId parent, std::span<const TokenId> tokens, std::span<const BlockId> blocks);

@@ -3,36 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "base/allocation_count_testing.h"
 #include "kv/kv_cache.h"
-
-namespace {
-uint64_t allocations = 0;
-
-void* counted(std::size_t size) noexcept {
-  ++allocations;
-  return std::malloc(size == 0 ? 1 : size);
-}
-}  // namespace
-
-// The whole family, so that a sanitizer never sees a block that one half made and another frees.
-void* operator new(std::size_t size) {
-  if (void* memory = counted(size)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new[](std::size_t size) { return operator new(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
 namespace pagewise::kv {
 namespace {
@@ -50,14 +25,14 @@ TEST(SteadyState, AllocatesNothingInADecodeStep) {
     AdmitRequest request;
     request.tokens = tokens;
     const Admitted admitted = cache->admit(request, orders).value();
-    const uint64_t before = allocations;
+    const uint64_t before = testing::allocation_count();
     for (int32_t i = 0; i < 200; ++i) {
       orders.clear();
       EXPECT_TRUE(cache->ensure(admitted.seq, static_cast<uint32_t>(tokens.size()), orders));
       cache->publish(admitted.seq, tokens);
       tokens.emplace_back(i);
     }
-    const uint64_t made = allocations - before;
+    const uint64_t made = testing::allocation_count() - before;
     cache->release(admitted.seq);
     return made;
   };

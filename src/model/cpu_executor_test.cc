@@ -11,10 +11,10 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/allocation_count_testing.h"
 #include "base/hash.h"
 #include "kernels/linear/linear.h"
 #include "kernels/to_float.h"
-#include "model/allocation_count.h"
 #include "model/batch_driver.h"
 #include "model/reference_pass.h"
 #include "model/test_gguf.h"
@@ -467,10 +467,10 @@ TEST(CpuExecutor, ASteadyStepAllocatesNothing) {
   };
   step(0, 100, last_of_chunk);
   step(100, 1, only);
-  const uint64_t before = testing::allocation_count();
+  const uint64_t before = pagewise::testing::allocation_count();
   step(101, 100, last_of_chunk);
   for (uint32_t i = 0; i < 200; ++i) step(201 + i, 1, only);
-  EXPECT_EQ(testing::allocation_count() - before, 0U);
+  EXPECT_EQ(pagewise::testing::allocation_count() - before, 0U);
 }
 
 TEST(CpuExecutor, NamesATensorWhoseTypeItCannotRead) {

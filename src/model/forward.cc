@@ -29,8 +29,6 @@ constexpr uint32_t kTileRows = 48;
 /// Outputs of gate and up that are computed before their product is taken: 32 rows of both are 64
 /// KiB.
 constexpr uint32_t kFfnChunk = 256;
-/// Bounds the few-rows schedule's buffers on machines of many cores.
-constexpr uint32_t kFewRowsMax = 256;
 
 kernels::RopeLayout layout_of(RopeKind kind) {
   return kind == RopeKind::kNormal ? kernels::RopeLayout::kNormal : kernels::RopeLayout::kNeox;

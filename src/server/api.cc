@@ -4,106 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "base/json.h"
 #include "server/anthropic/parse.h"
 #include "server/diagnostics.h"
-#include "server/fields.h"
 #include "server/id_source.h"
 #include "server/json_text.h"
+#include "server/model_routes.h"
 #include "server/openai/parse.h"
 #include "server/prompt.h"
+#include "server/routes.h"
+#include "server/token_routes.h"
 
 namespace pagewise::server {
 namespace {
-
-enum class Route : uint8_t {
-  kChat,
-  kCompletion,
-  kMessages,
-  kCountTokens,
-  kModels,
-  kModel,
-  kTokenize,
-  kDetokenize,
-  kHealth,
-  kReady,
-  kMetrics,
-  kVersion,
-  kRoot,
-};
-
-struct RouteRow {
-  std::string_view path;
-  Route route;
-  bool is_post;
-  bool open;     // asks for no key: probes carry none
-  bool with_v1;  // also under /v1
-  std::string_view label;
-};
-
-constexpr RouteRow kRoutes[] = {
-    {"/chat/completions", Route::kChat, true, false, true, "chat"},
-    {"/completions", Route::kCompletion, true, false, true, "completions"},
-    {"/v1/messages", Route::kMessages, true, false, false, "messages"},
-    {"/v1/messages/count_tokens", Route::kCountTokens, true, false, false, "count_tokens"},
-    {"/models", Route::kModels, false, false, true, "models"},
-    {"/tokenize", Route::kTokenize, true, false, true, "tokenize"},
-    {"/detokenize", Route::kDetokenize, true, false, true, "detokenize"},
-    {"/health", Route::kHealth, false, true, false, "health"},
-    {"/healthz", Route::kHealth, false, true, false, "health"},
-    {"/ready", Route::kReady, false, true, false, "ready"},
-    {"/metrics", Route::kMetrics, false, false, false, "metrics"},
-    {"/version", Route::kVersion, false, true, false, "version"},
-    {"/", Route::kRoot, false, true, false, "root"},
-    {"/api/hello", Route::kHealth, false, true, false, "hello"},
-};
-constexpr RouteRow kModelRow = {"/models/", Route::kModel, false, false, true, "models"};
-
-const RouteRow* find_route(std::string_view path) {
-  const std::string_view bare = path.starts_with("/v1/") ? path.substr(3) : path;
-  for (const RouteRow& row : kRoutes) {
-    if (path == row.path || (row.with_v1 && bare == row.path)) return &row;
-  }
-  if (bare.starts_with(kModelRow.path) && bare.size() > kModelRow.path.size()) return &kModelRow;
-  return nullptr;
-}
-
-std::string percent_decoded(std::string_view text) {
-  const auto hex = [](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-  };
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex(text[i + 1]) >= 0 && hex(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex(text[i + 1]) * 16 + hex(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-std::string rfc3339(int64_t unix_s) {
-  const auto time = static_cast<std::time_t>(unix_s);
-  std::tm parts{};
-  gmtime_r(&time, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
-
-json::array id_array(const std::vector<TokenId>& tokens) {
-  json::array out;
-  out.reserve(tokens.size());
-  for (const TokenId token : tokens) out.push_back(token.value);
-  return out;
-}
 
 std::string_view id_prefix(Format format) {
   switch (format) {
@@ -131,16 +46,16 @@ class Api final : public Handler {
           {ErrorKind::kUnknownRoute,
            fmt::format("no route {} {}", request.method, valid_utf8(request.path)), "", "", ""});
     }
-    const bool is_get = request.method == "GET" || request.method == "HEAD";
-    if (row->is_post ? request.method != "POST" : !is_get) {
-      const std::string_view allowed = row->is_post ? "POST" : "GET, HEAD";
-      HttpResponse response = refuse(
-          request, surface, row->label,
-          {ErrorKind::kWrongMethod, fmt::format("{} takes {}", request.path, allowed), "", "", ""});
+    if (!takes(row->methods, request.method)) {
+      const std::string_view allowed = spelled(row->methods);
+      HttpResponse response =
+          refuse(request, surface, row->label,
+                 {ErrorKind::kWrongMethod,
+                  fmt::format("{} takes {}", valid_utf8(request.path), allowed), "", "", ""});
       response.headers.push_back({"allow", std::string(allowed)});
       return response;
     }
-    if (!row->open && setup_.keys.configured()) {
+    if (row->access != Access::kOpen && setup_.keys.configured()) {
       const auto key = presented_key(request);
       if (!key) {
         return refuse(request, surface, row->label,
@@ -155,7 +70,8 @@ class Api final : public Handler {
       }
     }
     const std::string* encoding = request.header("content-encoding");
-    if (row->is_post && encoding != nullptr && !encoding->empty() && *encoding != "identity") {
+    if (request.method == "POST" && encoding != nullptr && !encoding->empty() &&
+        *encoding != "identity") {
       return refuse(
           request, surface, row->label,
           {ErrorKind::kInvalidRequest, "content-encoding: send the body without compression", "",
@@ -167,7 +83,7 @@ class Api final : public Handler {
   Outcome handle(HttpRequest&& request) override {
     const RouteRow& row = *find_route(request.path);
     const Surface surface = surface_of(request);
-    if (!row.is_post) return get(row, request, surface);
+    if (request.method != "POST") return get(row, request, surface);
     ApiResult<json::object> body = parse_body(request);
     if (!body) return refuse(request, surface, row.label, body.error());
     switch (row.route) {
@@ -180,9 +96,9 @@ class Api final : public Handler {
       case Route::kCountTokens:
         return count_tokens(row, request, surface, *body);
       case Route::kTokenize:
-        return answer(row, request, surface, tokenize(*body));
+        return answer(row, request, surface, tokenize(setup_.model, *body));
       default:
-        return answer(row, request, surface, detokenize(*body));
+        return answer(row, request, surface, detokenize(setup_.model, *body));
     }
   }
 
@@ -274,14 +190,14 @@ class Api final : public Handler {
       }
       case Route::kModels:
         note(request, row.label, 200, "");
-        return json_response(200, model_list(), request.request_id);
+        return json_response(200, model_list(setup_.model), request.request_id);
       case Route::kModel: {
-        const std::size_t at = request.path.find(kModelRow.path) + kModelRow.path.size();
-        const std::string asked = percent_decoded(request.path.substr(at));
+        // What an alias takes is echoed: text, whatever bytes were asked for.
+        const std::string asked = valid_utf8(model_in_path(request.path));
         if (!setup_.model.answers_to(asked))
           return refuse(request, surface, row.label, unknown_model(asked));
         note(request, row.label, 200, "");
-        return json_response(200, model_object(asked), request.request_id);
+        return json_response(200, model_object(setup_.model, asked), request.request_id);
       }
       default: {
         HttpResponse response;
@@ -295,109 +211,6 @@ class Api final : public Handler {
         return response;
       }
     }
-  }
-
-  /// Satisfies both SDKs (D1).
-  json::object model_object(std::string_view id) const {
-    const ServedModel& model = setup_.model;
-    return {
-        {"id", id},
-        {"object", "model"},
-        {"created", model.created_unix_s},
-        {"owned_by", "local"},
-        {"type", "model"},
-        {"display_name", id == model.name ? model.name : fmt::format("{} ({})", id, model.name)},
-        {"created_at", rfc3339(model.created_unix_s)},
-        {"lifecycle", "active"},
-        {"line", nullptr},
-        {"deprecated_at", nullptr},
-        {"retires_at", nullptr},
-        {"max_input_tokens", model.context_max - 1},
-        {"max_tokens", model.context_max},
-        {"max_model_len", model.context_max},
-        {"capabilities", nullptr}};
-  }
-
-  json::object model_list() const {
-    const std::vector<std::string> names = setup_.model.listed_names();
-    json::array data;
-    for (const std::string& name : names) data.push_back(model_object(name));
-    return {{"object", "list"},
-            {"data", std::move(data)},
-            {"has_more", false},
-            {"first_id", names.front()},
-            {"last_id", names.back()}};
-  }
-
-  static ApiError unknown_model(std::string_view asked) {
-    return {ErrorKind::kUnknownModel, fmt::format("model: {}", valid_utf8(asked)), "model", "", ""};
-  }
-
-  // Tokens and text
-
-  ApiResult<json::object> tokenize(const json::object& body) const {
-    Fields fields(Surface::kOpenAi);
-    if (const auto content = fields.string(body, "", "content")) {  // llama.cpp's form
-      const bool add_special = fields.boolean(body, "", "add_special").value_or(false);
-      const bool parse_special = fields.boolean(body, "", "parse_special").value_or(true);
-      const bool with_pieces = fields.boolean(body, "", "with_pieces").value_or(false);
-      if (fields.failed()) return fields.error();
-      const auto tokens = encode(*content, add_special, parse_special);
-      return json::object{{"tokens", with_pieces ? pieces(tokens) : id_array(tokens)}};
-    }
-    std::vector<TokenId> tokens;  // vLLM's forms
-    if (const auto prompt = fields.string(body, "", "prompt")) {
-      tokens = encode(*prompt, fields.boolean(body, "", "add_special_tokens").value_or(true), true);
-    } else if (Fields::find(body, "messages") != nullptr) {
-      GenerationRequest request;
-      request.turns = openai::parse_messages(fields, body);
-      if (fields.failed()) return fields.error();
-      auto built = build_prompt_unchecked(request, setup_.model);
-      if (!built) return built.error();
-      tokens = std::move(built->tokens);
-    } else {
-      fields.missing("content");
-    }
-    if (fields.failed()) return fields.error();
-    return json::object{{"count", tokens.size()},
-                        {"max_model_len", setup_.model.context_max},
-                        {"tokens", id_array(tokens)}};
-  }
-
-  std::vector<TokenId> encode(std::string_view text, bool add_special, bool parse_special) const {
-    const text::Tokenizer& tokenizer = *setup_.model.tokenizer;
-    std::vector<TokenId> tokens = tokenizer.encode(text, parse_special);
-    if (add_special && tokenizer.add_bos() && tokenizer.bos())
-      tokens.insert(tokens.begin(), *tokenizer.bos());
-    return tokens;
-  }
-
-  /// Ids with their text, or their bytes where they are no text.
-  json::array pieces(const std::vector<TokenId>& tokens) const {
-    json::array out;
-    for (const TokenId token : tokens) {
-      const std::string_view bytes = setup_.model.tokenizer->token_bytes(token);
-      json::value piece = json::string(bytes);
-      if (!is_valid_utf8(bytes)) {
-        json::array numbers;
-        for (const char byte : bytes) numbers.push_back(static_cast<uint8_t>(byte));
-        piece = std::move(numbers);
-      }
-      out.push_back(json::object{{"id", token.value}, {"piece", std::move(piece)}});
-    }
-    return out;
-  }
-
-  ApiResult<json::object> detokenize(const json::object& body) const {
-    Fields fields(Surface::kOpenAi);
-    const json::array* array = fields.array(body, "", "tokens");
-    if (array == nullptr) fields.missing("tokens");
-    if (fields.failed()) return fields.error();
-    const auto tokens =
-        openai::parse_token_ids(fields, *array, "tokens", setup_.model.tokenizer->vocab_size());
-    if (fields.failed()) return fields.error();
-    const std::string text = valid_utf8(setup_.model.tokenizer->decode(tokens, true));
-    return json::object{{"content", text}, {"prompt", text}};
   }
 
   Outcome count_tokens(const RouteRow& row, const HttpRequest& request, Surface surface,
@@ -512,12 +325,6 @@ class Api final : public Handler {
 };
 
 }  // namespace
-
-Surface surface_of(const HttpRequest& request) {
-  const bool anthropic =
-      request.path.starts_with("/v1/messages") || request.header("anthropic-version") != nullptr;
-  return anthropic ? Surface::kAnthropic : Surface::kOpenAi;
-}
 
 std::unique_ptr<Handler> make_api(ApiSetup setup) {
   return std::make_unique<Api>(std::move(setup));

@@ -34,7 +34,4 @@ struct ApiSetup {
 
 std::unique_ptr<Handler> make_api(ApiSetup setup);
 
-/// Whose error shapes a request wants: Anthropic's on its routes and with its version header (D1).
-Surface surface_of(const HttpRequest& request);
-
 }  // namespace pagewise::server

@@ -128,6 +128,14 @@ TEST_F(ApiTest, DecodesModelNamesInPaths) {
   EXPECT_EQ(ask("GET", "/v1/models/other%2").status, 404);
 }
 
+TEST_F(ApiTest, AnswersInTextWhateverBytesAPathHas) {
+  EXPECT_EQ(body(ask("GET", "/v1/models/gpt-%FF")).at("id").as_string(), "gpt-\xEF\xBF\xBD");
+  const HttpResponse wrong = ask("POST", "/v1/models/gpt-\xFF");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_NE(body(wrong).at("error").at("message").as_string().find("\xEF\xBF\xBD"),
+            json::string::npos);
+}
+
 TEST_F(ApiTest, HandsTheEngineWhatWasAsked) {
   const std::string asked =
       R"({"model":"gpt-x","prompt":"abc","max_tokens":7,"n":3,"temperature":0.5,"stop":["x"],"ignore_eos":true})";

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "server/api.h"
 #include "server/exchange.h"
+#include "server/routes.h"
 
 namespace pagewise::server {
 

@@ -632,6 +632,19 @@ TEST(ChatTemplate, RefusesWrongSyntaxWithItsLine) {
   }
 }
 
+TEST(ChatTemplate, NamesACharacterItDoesNotKnowInPrintableAscii) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{{ \x02 }}", "'\\x02'"},
+      {"{{ \xc3\xa9 }}", "'\\xc3\\xa9'"},
+      {"{{ a \xff }}", "'\\xff'"},
+      {"{{ ; }}", "';'"}};
+  for (const auto& [source, name] : cases) {
+    const auto compiled = ChatTemplate::compile(source);
+    ASSERT_FALSE(compiled) << source;
+    EXPECT_EQ(compiled.error().message, "chat template: line 1: unexpected character " + name);
+  }
+}
+
 TEST(ChatTemplate, NamesTheLineOfAnErrorWhileRendering) {
   const auto chat = compile("a\n{% for m in messages %}\n{{ m.content + 1 }}\n{% endfor %}");
   const auto rendered = chat->render(user_says("x"));

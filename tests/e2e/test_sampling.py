@@ -53,7 +53,8 @@ def test_penalties_break_up_repetition_and_the_cache_does_not_show(server, uncac
 @pytest.mark.parametrize("frequency, presence", [(0, 2), (2, 0), (0.5, 0.5), (-1, 1), (0.3, -2)])
 def test_greedy_takes_the_best_of_what_the_penalties_leave(server, prompt, frequency, presence):
     """By the formula, from the log-probabilities that are reported, which know of no penalty."""
-    numbers = complete(server, prompt=prompt, frequency_penalty=frequency, presence_penalty=presence).choices[0].logprobs
+    answer = complete(server, prompt=prompt, frequency_penalty=frequency, presence_penalty=presence)
+    numbers = answer.choices[0].logprobs
     counts = collections.Counter()
     for token, logprob, top in zip(numbers.tokens, numbers.token_logprobs, numbers.top_logprobs):
         def left(other, value):

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "gguf/gguf.h"
 #include "text/jinja/strings.h"
 #include "text/utf8.h"
 
@@ -279,7 +280,10 @@ class Lexer {
     }
     const char c = source_[at_];
     if (std::string_view("+-*/%~<>=.,:|()[]{}").find(c) == std::string_view::npos) {
-      return fail(std::string("unexpected character '") + c + "'");
+      // The whole character, and in ASCII: the message is one line for people and for JSON.
+      const std::string_view rest = std::string_view(source_).substr(at_);
+      return fail("unexpected character '" +
+                  gguf::printable(rest.substr(0, utf8_unit(rest).length)) + "'");
     }
     if (c == '(') brackets.push_back(')');
     if (c == '[') brackets.push_back(']');

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces operator new of the test program by one that counts. In a file of its own, so that the
+// Replaces operator new of a test program by one that counts. In a file of its own, so that the
 // compiler does not look through one half of a pair and warn about the other.
-#include "model/allocation_count.h"
+#include "base/allocation_count_testing.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -16,14 +16,12 @@
 #endif
 
 namespace {
-
 std::atomic<uint64_t> count{0};
-
 }  // namespace
 
-namespace pagewise::model::testing {
+namespace pagewise::testing {
 uint64_t allocation_count() { return count; }
-}  // namespace pagewise::model::testing
+}  // namespace pagewise::testing
 
 #if defined(PW_TSAN)
 
@@ -32,18 +30,17 @@ uint64_t allocation_count() { return count; }
 
 namespace {
 const int installed = __sanitizer_install_malloc_and_free_hooks(
-    [](const volatile void*, std::size_t) { count++; }, [](const volatile void*) {});
+    [](const volatile void*, std::size_t) { count.fetch_add(1, std::memory_order_relaxed); },
+    [](const volatile void*) {});
 }  // namespace
 
 #else
 
 namespace {
-
-void* counted(std::size_t size) {
-  count++;
+void* counted(std::size_t size) noexcept {
+  count.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(size == 0 ? 1 : size);
 }
-
 }  // namespace
 
 // The whole family, so that a sanitizer never sees a block that one half made and another frees.

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/chat_engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "cli/model_file.h"
+#include "cli/pool_size.h"
+#include "cli/process.h"
+#include "model/cpu_executor.h"
+#include "server/prompt.h"
+
+namespace pagewise::cli {
+namespace {
+
+constexpr uint32_t kStepTokens = 512;
+
+/// Hands what the engine thread says to the main thread.
+class AnswerSink final : public engine::RequestSink {
+ public:
+  explicit AnswerSink(const Interrupts& waiting) : waiting_(waiting) {}
+
+  void on_admitted(const engine::Admission& admission) override {
+    std::lock_guard lock(mutex_);
+    admission_ = admission;
+  }
+  void on_delta(engine::Delta&& delta) override {
+    {
+      std::lock_guard lock(mutex_);
+      text_ += delta.text;
+      if (delta.finish != engine::FinishReason::kNone) finish_ = delta.finish;
+    }
+    waiting_.wake();
+  }
+  void on_finished(const engine::Finished& finished) override {
+    {
+      std::lock_guard lock(mutex_);
+      finished_ = finished;
+    }
+    waiting_.wake();
+  }
+
+  /// Text that came since the last call; true when no more will.
+  bool take(std::string& text) {
+    text.clear();
+    std::lock_guard lock(mutex_);
+    std::swap(text, text_);
+    return finished_.has_value();
+  }
+
+  /// Requires: take() has returned true.
+  void conclude(Answer& answer) {
+    std::lock_guard lock(mutex_);
+    answer.admission = admission_;
+    answer.finish = finish_;
+    answer.finished = *finished_;
+  }
+
+ private:
+  const Interrupts& waiting_;
+  std::mutex mutex_;  // guards all below
+  std::string text_;
+  engine::Admission admission_;
+  engine::FinishReason finish_ = engine::FinishReason::kNone;
+  std::optional<engine::Finished> finished_;
+};
+
+}  // namespace
+
+double Answer::tokens_per_second() const {
+  const TimeNs decode_ns = finished.total_ns - finished.first_ns;
+  if (finished.completion_tokens < 2 || decode_ns <= 0) return 0;
+  return (finished.completion_tokens - 1) * 1e9 / static_cast<double>(decode_ns);
+}
+
+struct ChatEngine::Impl {
+  ChatEngineOptions options;
+  SystemClock clock;
+  ModelFile model;
+  LoadedTemplate chat_template;
+  server::ServedModel served;
+  std::unique_ptr<model::CpuExecutor> executor;
+  std::unique_ptr<engine::Engine> engine;
+
+  Status load();
+  Result<engine::Request> make_request(const std::vector<server::Turn>& turns) const;
+};
+
+Status ChatEngine::Impl::load() {
+  PW_ASSIGN_OR_RETURN(model, open_model(options.model));
+  PW_ASSIGN_OR_RETURN(chat_template, load_template(*model.file));
+  if (chat_template.compiled == nullptr) {
+    return {ErrorCode::kUnsupported, options.model + ": " + chat_template.problem +
+                                         "; `pagewise run` continues text without"};
+  }
+  served = describe_model(*model.tokenizer, chat_template);
+  served.name = file_stem(options.model);
+  const KvType kv_type = kv_type_of(options.compute);
+  PW_ASSIGN_OR_RETURN(
+      const kv::Geometry geometry,
+      model::make_geometry(model.spec, options.compute.block_tokens, kv_type, kv_type));
+  PW_ASSIGN_OR_RETURN(Pool pool, size_pool({options.kv_memory, options.max_context, kStepTokens},
+                                           model.spec, geometry));
+  // One conversation: twice its context, so that what was taken back or edited may stay for a
+  // while.
+  for (uint32_t& blocks : pool.blocks) {
+    const uint64_t useful = 2 * geometry.blocks_for(pool.context) + 2;
+    blocks = static_cast<uint32_t>(std::min<uint64_t>(blocks, useful));
+  }
+  model::CpuExecutorOptions executor_options;
+  executor_options.threads = options.compute.threads;
+  executor_options.blocks = pool.blocks;
+  executor_options.step_tokens_max = kStepTokens;
+  executor_options.step_runs_max = 1;
+  executor_options.context_max = pool.context;
+  executor_options.progress = load_progress();
+  PW_ASSIGN_OR_RETURN(executor, model::CpuExecutor::create(*model.file, model.spec, geometry,
+                                                           std::move(executor_options)));
+  model.file.reset();
+  engine::Options engine_options;
+  engine_options.context_max = pool.context;
+  engine_options.step_tokens = kStepTokens;
+  engine_options.seqs_max = 1;
+  engine_options.prefix_cache = options.prefix_cache;
+  engine = std::make_unique<engine::Engine>(*executor, *model.tokenizer, clock, engine_options);
+  PW_RETURN_IF_ERROR(engine->start_status());
+  served.context_max = engine->options().context_max;
+  return Status::ok();
+}
+
+Result<engine::Request> ChatEngine::Impl::make_request(
+    const std::vector<server::Turn>& turns) const {
+  server::GenerationRequest wanted;
+  wanted.format = server::Format::kMessages;
+  wanted.turns = turns;
+  server::ApiResult<server::Prompt> prompt = server::build_prompt(wanted, served);
+  if (!prompt) {
+    return Error{prompt.error().code == "context_length_exceeded" ? ErrorCode::kContextTooLong
+                                                                  : ErrorCode::kInvalidArgument,
+                 prompt.error().message};
+  }
+  engine::Request request;
+  request.prompt = std::move(prompt->tokens);
+  request.cache.positions = std::move(prompt->positions);
+  request.max_tokens =
+      options.max_tokens == 0 ? std::numeric_limits<uint64_t>::max() : options.max_tokens;
+  request.sampling = options.sampling;
+  return request;
+}
+
+ChatEngine::ChatEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ChatEngine::~ChatEngine() = default;
+
+Result<std::unique_ptr<ChatEngine>> ChatEngine::create(const ChatEngineOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  PW_RETURN_IF_ERROR(impl->load());
+  return std::unique_ptr<ChatEngine>(new ChatEngine(std::move(impl)));
+}
+
+Result<Answer> ChatEngine::answer(const std::vector<server::Turn>& turns, Interrupts& interrupts,
+                                  const std::function<void(std::string_view)>& show) {
+  PW_ASSIGN_OR_RETURN(engine::Request request, impl_->make_request(turns));
+  const auto sink = std::make_shared<AnswerSink>(interrupts);
+  interrupts.take_interrupt();  // one that was meant for something else
+  PW_ASSIGN_OR_RETURN(const RequestId id, impl_->engine->submit(std::move(request), sink));
+  Answer answer;
+  std::string piece;
+  for (bool ended = false; !ended;) {
+    interrupts.wait();
+    if (interrupts.take_suspend()) interrupts.suspend();
+    if (interrupts.take_interrupt() || interrupts.leaving() != 0) impl_->engine->cancel(id);
+    ended = sink->take(piece);
+    answer.text += piece;
+    if (!piece.empty()) show(piece);
+  }
+  sink->conclude(answer);
+  if (!answer.finished.status && answer.finished.status.code() != ErrorCode::kCancelled) {
+    return answer.finished.status.error();
+  }
+  return answer;
+}
+
+const std::string& ChatEngine::name() const { return impl_->served.name; }
+uint32_t ChatEngine::context_max() const { return impl_->served.context_max; }
+engine::Stats ChatEngine::stats() const { return impl_->engine->stats(); }
+
+}  // namespace pagewise::cli

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model file as the commands use it: opened, its spec, tokenizer and chat template read and
+// checked against each other.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "gguf/gguf.h"
+#include "model/spec.h"
+#include "server/served_model.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace pagewise::cli {
+
+struct ModelFile {
+  std::unique_ptr<gguf::File> file;
+  model::ModelSpec spec;
+  std::unique_ptr<text::Tokenizer> tokenizer;
+};
+
+/// Errors: what the readers say; kMalformed when tokenizer and tensors differ in tokens.
+Result<ModelFile> open_model(const std::string& path);
+
+struct LoadedTemplate {
+  std::unique_ptr<text::ChatTemplate> compiled;
+  std::string problem;  // when there is none
+};
+
+/// A file without a template that can be used is no error: it can still complete text.
+Result<LoadedTemplate> load_template(const gguf::File& file);
+
+/// What a prompt is made with; names and limits are the caller's to fill in. Both must outlive it.
+server::ServedModel describe_model(const text::Tokenizer& tokenizer,
+                                   const LoadedTemplate& chat_template);
+
+/// "models/a.gguf" is "a".
+std::string file_stem(const std::string& path);
+
+}  // namespace pagewise::cli

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much memory the KV pool gets, and what it holds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "kv/geometry.h"
+#include "model/spec.h"
+
+namespace pagewise::cli {
+
+struct PoolWish {
+  std::string kv_memory;  // as --kv-memory gives it; empty: half of what is free after the weights
+  uint32_t max_context = 0;  // 0: the model's
+  uint32_t step_tokens = 0;
+};
+
+struct Pool {
+  uint64_t kv_bytes = 0;
+  std::vector<uint32_t> blocks;  // of each group
+  uint32_t context = 0;          // served
+};
+
+/// The pool's size and the context that it can serve. Errors: numbers that do not fit.
+Result<Pool> size_pool(const PoolWish& wish, const model::ModelSpec& spec,
+                       const kv::Geometry& geometry);
+
+/// How many conversations of usual lengths the pool holds at once: "1k: 12, 4k: 3, ...".
+std::string fit_text(const kv::Geometry& geometry, const Pool& pool);
+
+}  // namespace pagewise::cli

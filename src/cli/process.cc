@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+namespace pagewise::cli {
+
+Status flush_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status::ok();
+  return {ErrorCode::kIo, fmt::format("cannot write to standard output{}{}", errno == 0 ? "" : ": ",
+                                      errno == 0 ? "" : std::strerror(errno))};
+}
+
+void finish(std::string_view command, const Status& status, int& exit_status) {
+  const Status ended = status ? flush_output() : status;
+  if (ended) return;
+  fmt::print(stderr, "pagewise {}: {}\n", command, ended.error().message);
+  exit_status = 1;
+}
+
+std::function<void(double)> load_progress() {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return [shown = -1](double share) mutable {
+    const int percent = static_cast<int>(share * 100);
+    if (percent == shown) return;
+    shown = percent;
+    std::fprintf(stderr, percent < 100 ? "\rloading %d %%" : "\r             \r", percent);
+  };
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // when refused, the old limit stays
+}
+
+void guard_standard_streams() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    if (open("/dev/null", O_RDWR) < 0) return;  // takes the lowest free number: this one
+  }
+}
+
+int64_t unix_time_s() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+int64_t local_time_s() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm local{};
+  localtime_r(&now, &local);
+  return static_cast<int64_t>(now) + local.tm_gmtoff;
+}
+
+}  // namespace pagewise::cli

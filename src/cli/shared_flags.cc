@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/shared_flags.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace pagewise::cli {
+namespace {
+
+/// One token for the prompt and one for the answer.
+CLI::Validator context_tokens() {
+  return {[](std::string& text) -> std::string {
+            uint32_t value = 0;
+            const bool number = CLI::detail::lexical_cast(text, value);
+            if (number && value == 1)
+              return "1 leaves no token for an answer; give 0 or 2 and more";
+            if (number && value <= 1U << 30) return "";
+            return fmt::format("'{}' is no number of tokens from 0 to {}", text, 1U << 30);
+          },
+          "TOKENS"};
+}
+
+}  // namespace
+
+CLI::Validator number_in(double low, double high, std::string_view what) {
+  return {[low, high, what = std::string(what)](std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+            return fmt::format("'{}' is no {} from {} to {}", text, what, low, high);
+          },
+          "NUMBER"};
+}
+
+void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
+  command.add_option("--threads", flags.threads, "Compute threads; 0: one a core")
+      ->capture_default_str();
+  command.add_option("--block-tokens", flags.block_tokens, "Positions of a KV block")
+      ->capture_default_str()
+      ->check(CLI::IsMember({16U, 32U, 64U, 128U}));
+  command.add_option("--kv-type", flags.kv_type, "Type of K and V in the cache")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f16", "bf16", "f32"}));
+}
+
+KvType kv_type_of(const ComputeFlags& flags) {
+  const std::optional<KvType> type = parse_kv_type(flags.kv_type);
+  PW_CHECK(type.has_value());
+  return *type;
+}
+
+void add_pool_flags(CLI::App& command, std::string& kv_memory, uint32_t& max_context) {
+  command.add_option(
+      "--kv-memory", kv_memory,
+      "Ceiling of KV memory, in bytes or KiB, MiB, GiB; default: half of what is free after the "
+      "weights");
+  command
+      .add_option("--max-context", max_context,
+                  "Context in tokens, prompt and answer together; 0: the model's, or what "
+                  "the pool holds")
+      ->capture_default_str()
+      ->check(context_tokens());
+}
+
+void add_sampling_flags(CLI::App& command, sampling::Params& params) {
+  command.add_option("--temp", params.temperature, "Temperature; 0: always the likeliest token")
+      ->capture_default_str()
+      ->check(number_in(0, 100, "temperature"));
+  command.add_option("--top-k", params.top_k, "Only the K likeliest; 0: off")
+      ->capture_default_str();
+  command.add_option("--top-p", params.top_p, "Only the likeliest up to this share; 1: off")
+      ->capture_default_str()
+      ->check(number_in(0, 1, "share"));
+  command.add_option("--min-p", params.min_p, "Only those above this share of the best; 0: off")
+      ->capture_default_str()
+      ->check(number_in(0, 1, "share"));
+}
+
+}  // namespace pagewise::cli

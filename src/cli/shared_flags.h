@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags that several commands have in common, with the same names, defaults and meanings.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "sampling/params.h"
+
+namespace pagewise::cli {
+
+/// A number within bounds; CLI11's own ranges let NaN pass. `what`: "share", "temperature".
+CLI::Validator number_in(double low, double high, std::string_view what);
+
+/// How a model is computed and its KV kept.
+struct ComputeFlags {
+  uint32_t threads = 0;
+  uint32_t block_tokens = 32;
+  std::string kv_type = "f16";
+};
+
+/// --threads, --block-tokens, --kv-type. `flags` must outlive the parsing, here and below.
+void add_compute_flags(CLI::App& command, ComputeFlags& flags);
+
+/// --kv-type as the cache's own type; a parsed command line has no other.
+KvType kv_type_of(const ComputeFlags& flags);
+
+/// --kv-memory, --max-context.
+void add_pool_flags(CLI::App& command, std::string& kv_memory, uint32_t& max_context);
+
+/// --temp, --top-k, --top-p, --min-p; what `params` holds is the default.
+void add_sampling_flags(CLI::App& command, sampling::Params& params);
+
+}  // namespace pagewise::cli

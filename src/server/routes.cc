@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/routes.h"
+
+#include <cstddef>
+
+namespace pagewise::server {
+namespace {
+
+constexpr RouteRow kRoutes[] = {
+    {"/chat/completions", Route::kChat, Methods::kPost, Access::kKey, true, "chat"},
+    {"/completions", Route::kCompletion, Methods::kPost, Access::kKey, true, "completions"},
+    {"/v1/messages", Route::kMessages, Methods::kPost, Access::kKey, false, "messages"},
+    {"/v1/messages/count_tokens", Route::kCountTokens, Methods::kPost, Access::kKey, false,
+     "count_tokens"},
+    {"/models", Route::kModels, Methods::kGet, Access::kKey, true, "models"},
+    {"/tokenize", Route::kTokenize, Methods::kPost, Access::kKey, true, "tokenize"},
+    {"/detokenize", Route::kDetokenize, Methods::kPost, Access::kKey, true, "detokenize"},
+    {"/health", Route::kHealth, Methods::kGet, Access::kOpen, false, "health"},
+    {"/healthz", Route::kHealth, Methods::kGet, Access::kOpen, false, "health"},
+    {"/ready", Route::kReady, Methods::kGet, Access::kOpen, false, "ready"},
+    {"/metrics", Route::kMetrics, Methods::kGet, Access::kKey, false, "metrics"},
+    {"/version", Route::kVersion, Methods::kGet, Access::kOpen, false, "version"},
+    {"/", Route::kRoot, Methods::kGet, Access::kOpen, false, "root"},
+    {"/api/hello", Route::kHealth, Methods::kGet, Access::kOpen, false, "hello"},
+};
+constexpr RouteRow kModelRow = {"/models/",   Route::kModel, Methods::kGet,
+                                Access::kKey, true,          "models"};
+
+std::string percent_decoded(std::string_view text) {
+  const auto hex = [](char c) -> int {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && hex(text[i + 1]) >= 0 && hex(text[i + 2]) >= 0) {
+      out += static_cast<char>(hex(text[i + 1]) * 16 + hex(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view spelled(Methods methods) {
+  switch (methods) {
+    case Methods::kGet:
+      return "GET, HEAD";
+    case Methods::kPost:
+      return "POST";
+    case Methods::kGetOrPost:
+      return "GET, HEAD, POST";
+  }
+  return "";
+}
+
+bool takes(Methods methods, std::string_view method) {
+  if (method == "POST") return methods != Methods::kGet;
+  return methods != Methods::kPost && (method == "GET" || method == "HEAD");
+}
+
+const RouteRow* find_route(std::string_view path) {
+  const std::string_view bare = path.starts_with("/v1/") ? path.substr(3) : path;
+  for (const RouteRow& row : kRoutes) {
+    if (path == row.path || (row.with_v1 && bare == row.path)) return &row;
+  }
+  if (bare.starts_with(kModelRow.path) && bare.size() > kModelRow.path.size()) return &kModelRow;
+  return nullptr;
+}
+
+std::string model_in_path(std::string_view path) {
+  return percent_decoded(path.substr(path.find(kModelRow.path) + kModelRow.path.size()));
+}
+
+Surface surface_of(const HttpRequest& request) {
+  const bool anthropic =
+      request.path.starts_with("/v1/messages") || request.header("anthropic-version") != nullptr;
+  return anthropic ? Surface::kAnthropic : Surface::kOpenAi;
+}
+
+}  // namespace pagewise::server
