@@ -20,10 +20,6 @@ server::Turn turn(std::string role, std::string text) {
   return out;
 }
 
-std::string counted(uint64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 std::string dimmed(std::string_view text) {
