@@ -13,6 +13,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "cli/terminal_text.h"
+
 namespace pagewise::cli {
 
 Status flush_output() {
@@ -25,7 +27,8 @@ Status flush_output() {
 void finish(std::string_view command, const Status& status, int& exit_status) {
   const Status ended = status ? flush_output() : status;
   if (ended) return;
-  fmt::print(stderr, "pagewise {}: {}\n", command, ended.error().message);
+  // A file's or a template's own words may be in it.
+  fmt::print(stderr, "pagewise {}: {}\n", command, one_line(ended.error().message, 2000));
   exit_status = 1;
 }
 
