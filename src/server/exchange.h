@@ -26,7 +26,7 @@ namespace pagewise::server {
 struct EnginePort {
   std::function<Result<RequestId>(engine::Request, std::shared_ptr<engine::RequestSink>)> submit;
   std::function<void(RequestId)> cancel;
-  /// Engine::look_up; none: POST /v1/cache/explain says that it is not offered.
+  /// Engine::look_up.
   std::function<Status(engine::LookUp, std::function<void(Result<engine::LookedUp>)>)> look_up;
 };
 

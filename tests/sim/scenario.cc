@@ -215,9 +215,11 @@ Scenario make_scenario(Prng& prng) {
   scenario.token_ns = 1 + static_cast<TimeNs>(prng.below(8'000'000));
 
   const uint64_t pool_tokens = pool_tokens_of(executor);
-  if (pool_tokens > 2100)  // what ends the longest answer is then the context, to stay quick
-    executor.context_max =
-        std::min(executor.context_max, std::max(500U, 4 * executor.block_tokens));
+  // What ends the longest answer in a large pool, or in one that grows (behind windows to any
+  // length), is the context, to stay quick.
+  const uint32_t context_bound = pool_tokens > 2100 ? 500 : 2100;
+  executor.context_max =
+      std::min(executor.context_max, std::max(context_bound, 4 * executor.block_tokens));
   const uint64_t served = std::min<uint64_t>(pool_tokens, executor.context_max);
   // Long enough for a few blocks.
   const uint64_t context = std::min<uint64_t>(served, std::max(220U, 3 * executor.block_tokens));
