@@ -13,9 +13,11 @@ int main(int argc, char** argv) {
   });
   int exit_status = 0;
   pagewise::cli::add_chat_command(app, exit_status);
+  pagewise::cli::add_inspect_command(app, exit_status);
   pagewise::cli::add_plan_command(app, exit_status);
   pagewise::cli::add_run_command(app, exit_status);
   pagewise::cli::add_serve_command(app, exit_status);
+  pagewise::cli::add_explain_command(app, exit_status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

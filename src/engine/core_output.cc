@@ -20,6 +20,7 @@ void Core::complete_runs(const model::LogitsView& logits) {
     Sequence& sequence = *run.sequence;
     sequence.computed += run.tokens;
     cache_->publish(sequence.kv, std::span(sequence.tokens).first(sequence.computed));
+    for (uint32_t g = 0; g < groups_; ++g) note_held(run, g, counters_.groups[g].sequence_rest_max);
   }
   uint32_t row = 0;
   for (const Run& run : runs_) {

@@ -85,6 +85,7 @@ class PromptSink final : public engine::RequestSink {
 };
 
 void add_to(Admission& total, const Admission& admission) {
+  total.request = admission.request;
   total.prompt_tokens += admission.prompt_tokens;
   total.cached_tokens += admission.cached_tokens;
   total.cache_read_tokens += admission.cache_read_tokens;
@@ -148,6 +149,8 @@ class EngineExchange final : public Exchange {
       if (!submitted) {
         // None of them: nothing was sent yet.
         refusal_ = to_api_error(submitted.error());
+        if (setup_.metrics != nullptr && refusal_->kind == ErrorKind::kOverloaded)
+          setup_.metrics->count_refusal(telemetry::Metrics::Limit::kQueue);
         return cancel_parts();
       }
       parts_.emplace_back().id = *submitted;
@@ -224,6 +227,7 @@ class EngineExchange final : public Exchange {
     parts_[prompt].admission = admission;
     if (!admission_) admission_.emplace();
     add_to(*admission_, admission);
+    if (setup_.admitted && all_admitted()) setup_.admitted(*admission_);
     if (whole_ != nullptr) return whole_->admitted(prompt, *admission_);
     // The head tells what all prompts read from the cache, if that is known before it must go.
     if (!head_sent_ && all_admitted()) begin_stream(progress);
@@ -267,6 +271,7 @@ class EngineExchange final : public Exchange {
     finished_.emplace();
     for (const Part& p : parts_) add_to(*finished_, *p.finished);
     done_ = true;
+    if (setup_.finished) setup_.finished(*admission_, *finished_);
     if (stream_ != nullptr) {
       stream_->finished(*finished_, progress.bytes);
     } else {
@@ -366,12 +371,14 @@ class EngineExchange final : public Exchange {
 
   /// Log line and metrics; once a request.
   void record(int status, std::string_view stop) {
+    setup_.ticket.give_back();  // before the client can know
     LogFacts facts;
     facts.request_id = setup_.context.request_id;
     facts.route = setup_.route;
     facts.status = status;
     facts.choices = setup_.context.prompts * setup_.context.generated();
     facts.stop = stop;
+    facts.key_name = setup_.key_name;
     if (admission_) facts.admission = *admission_;
     facts.finished = finished_ ? *finished_ : so_far();
     if (setup_.log) setup_.log(log_line(facts));
@@ -464,11 +471,11 @@ std::string log_line(const LogFacts& facts) {
   return fmt::format(
       "{} {} {} prompt={} cached={} created={} out={} queue={:.0f}ms ttft={:.0f}ms {:.0f}tok/s "
       "blocks={} ({} "
-      "shared) stop={}",
+      "shared) stop={}{}{}",
       facts.request_id, facts.route, facts.status, a.prompt_tokens, a.cached_tokens,
       a.cache_created_5m_tokens + a.cache_created_1h_tokens, f.completion_tokens,
       milliseconds(a.queue_ns), milliseconds(f.first_ns), rate, a.blocks, a.blocks_shared,
-      facts.stop);
+      facts.stop, facts.key_name.empty() ? "" : " key=", facts.key_name);
 }
 
 std::unique_ptr<Exchange> make_exchange(ExchangeSetup setup) {

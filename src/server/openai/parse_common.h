@@ -17,4 +17,7 @@ std::optional<uint32_t> parse_choices(Fields& fields, const json::object& body,
 void parse_common(Fields& fields, const json::object& body, const ParseLimits& limits,
                   GenerationRequest& request);
 
+/// Tools are not offered, in whichever field they come.
+void refuse_tools(Fields& fields, const json::object& body);
+
 }  // namespace pagewise::server::openai

@@ -99,6 +99,7 @@ ApiResult<GenerationRequest> parse_completion(const json::object& body, const Pa
   GenerationRequest request;
   request.format = Format::kCompletion;
   parse_common(fields, body, limits, request);
+  refuse_tools(fields, body);
   parse_prompts(fields, body, limits, request);
   request.echo = fields.boolean(body, "", "echo").value_or(false);
   // Without an answer there is only the prompt to show.
