@@ -10,6 +10,7 @@
 #include "cli/model_report.h"
 #include "cli/model_report_output.h"
 #include "cli/process.h"
+#include "cli/shared_flags.h"
 #include "cli/terminal_text.h"
 #include "gguf/gguf.h"
 
@@ -62,7 +63,7 @@ void add_inspect_command(CLI::App& app, int& exit_status) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = app.add_subcommand(
       "inspect", "What a model file is and whether it can be served (status 3 when not)");
-  command->add_option("model", flags->model, "A GGUF file; only its header is read")->required();
+  add_model_argument(*command, flags->model, "A GGUF file; only its header is read");
   command->add_flag("--json", flags->json, "One JSON object: all metadata, every tensor");
   command->add_flag("--template", flags->chat_template, "Print the chat template instead");
   command->callback([flags, &exit_status] { inspect(*flags, exit_status); });

@@ -192,9 +192,9 @@ class Core {
     uint32_t size() const { return end - begin; }
   };
   struct Run;
+  void note_held(const Run& run, uint32_t group, uint32_t& most) const;
   static Positions positions_to_score(const Sequence& sequence, uint32_t tokens);
   std::span<const uint32_t> logits_rows(const Run& run) const;
-  void note_held(const Run& run, uint32_t group, uint32_t& most) const;
   Status prepare(const kv::Orders& orders);
   void cover_next_tokens();
   void plan_runs();

@@ -423,7 +423,6 @@ class Api final : public Handler {
     if (asked.format != Format::kCompletion && asked.use_cache) {
       remember(exchange, asked, prompts.front(), name_space);
     }
-
     for (Prompt& prompt : prompts) {
       exchange.requests.push_back(engine_request(asked, prompt, name_space, account));
       if (asked.echo) context.echo.push_back(std::move(prompt.echo));
@@ -508,18 +507,19 @@ class Api final : public Handler {
   std::optional<ApiError> limit_tokens(const ApiKey& key, const std::vector<Prompt>& prompts,
                                        GenerationRequest& asked, KeyLimits::Ticket& ticket) {
     const uint64_t context = setup_.model.context_max;
-    uint64_t tokens = 0, room = 0;
+    uint64_t sum = 0, shortest = context;
     for (const Prompt& prompt : prompts) {
-      tokens += prompt.tokens.size();
-      room = std::max(room, context - std::min<uint64_t>(context, prompt.tokens.size()));
+      sum += prompt.tokens.size();
+      shortest = std::min<uint64_t>(shortest, prompt.tokens.size());
     }
-    const auto answers = static_cast<uint32_t>(prompts.size()) * asked.candidates;
-    auto allowed = tokens_allowed(key, tokens, answers, std::min(asked.max_tokens, room));
+    const uint64_t room = context - shortest;
+    const auto answers = static_cast<uint32_t>(prompts.size() * asked.candidates);
+    auto allowed = tokens_allowed(key, sum, answers, std::min(asked.max_tokens, room));
     if (!allowed) return allowed.error();
     // A key that leaves the room leaves the words as well: an answer that fills the context ends
     // so.
     if (*allowed < std::min(asked.max_tokens, room)) asked.max_tokens = *allowed;
-    return limits_.take_tokens(ticket, key, tokens, *allowed * answers);
+    return limits_.take_tokens(ticket, key, sum, *allowed * answers);
   }
 
   const ApiSetup setup_;

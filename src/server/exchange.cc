@@ -85,7 +85,6 @@ class PromptSink final : public engine::RequestSink {
 };
 
 void add_to(Admission& total, const Admission& admission) {
-  total.request = admission.request;
   total.prompt_tokens += admission.prompt_tokens;
   total.cached_tokens += admission.cached_tokens;
   total.cache_read_tokens += admission.cache_read_tokens;
@@ -227,7 +226,7 @@ class EngineExchange final : public Exchange {
     parts_[prompt].admission = admission;
     if (!admission_) admission_.emplace();
     add_to(*admission_, admission);
-    if (setup_.admitted && all_admitted()) setup_.admitted(*admission_);
+    if (setup_.admitted) setup_.admitted(admission);
     if (whole_ != nullptr) return whole_->admitted(prompt, *admission_);
     // The head tells what all prompts read from the cache, if that is known before it must go.
     if (!head_sent_ && all_admitted()) begin_stream(progress);

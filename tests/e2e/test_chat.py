@@ -176,9 +176,9 @@ def test_output_that_cannot_be_written_is_a_failure():
 
 def test_ctrl_c_stops_the_answer_and_what_was_said_stays():
     with Terminal(*GREEDY) as terminal:
-        terminal.type(b"Count from one to one thousand, one number a line." + ENTER)
+        terminal.type(b"Tell me a long story" + ENTER)  # the likeliest one has no end
         terminal.until(b"?2004l")
-        first = terminal.until(b"\n")  # some of the answer is there
+        first = terminal.until(b"story")  # some of the answer is there
         terminal.type(CTRL_C)
         stopped = terminal.until(PROMPT)
         assert "stopped]" in stopped and " tok/s" in stopped and "0 of " in stopped
@@ -188,7 +188,7 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_stays():
         # The conversation goes on, and reads what was said before.
         terminal.type(b"Go on." + ENTER)
         terminal.until(b"?2004l")
-        terminal.until(b"\n")
+        terminal.until(b" ")
         terminal.type(CTRL_C)
         assert int(re.search(r"(\d+) of \d+ prompt", terminal.until(PROMPT)).group(1)) > 20
         terminal.type(CTRL_D)
@@ -216,8 +216,8 @@ def test_lines_are_edited_by_character_and_word_whatever_their_bytes_and_widths(
         terminal.ask("/system one two three".encode() + CTRL_LEFT + "größer als ".encode() + HOME + b"\x1b[C" * 8 +
                      b"\x1b[3~" * 4)
         assert terminal.ask("/system").splitlines()[1].endswith("two größer als three")
-        terminal.ask(UP + UP + "!".encode())  # the history has both
-        assert terminal.ask("/system").splitlines()[1].endswith("two größer als three")
+        terminal.ask(UP + UP + b"!")  # the last but one, and more
+        assert terminal.ask("/system").splitlines()[1].endswith("two größer als three!")
 
 
 def test_history_brings_back_what_was_typed():
@@ -230,7 +230,7 @@ def test_history_brings_back_what_was_typed():
 
 def test_pasted_lines_are_one_message_and_no_keys():
     with Terminal() as terminal:
-        terminal.ask(b"\x1b[200~/system one\rtwo\r\n\x1b[A\x03\tthree\n\x1b[201~")
+        terminal.ask(b"\x1b[200~/system one\rtwo\r\x1b[A\x04\tthree\n\x1b[201~")
         shown = terminal.ask("/system").splitlines()
         assert shown[1].endswith("one") and shown[2] == "two" and shown[3].replace("\t", " ").split() == ["[A", "three"]
         terminal.ask(b"\x1b[200~/system " + b"\r".join(b"line %d" % i for i in range(300)) + b"\x1b[201~")

@@ -234,6 +234,16 @@ void refuse_unoffered_chat(Fields& fields, const json::object& body) {
 
 }  // namespace
 
+void refuse_tools(Fields& fields, const json::object& body) {
+  fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
+  fields.not_offered(body, "", "functions", Fields::Shape::kArray, "tool use is");
+  if (Fields::find(body, "tool_choice") != nullptr) {
+    fields.refuse("tool_choice",
+                  "tool_choice: only allowed with tools, which are not supported by this server");
+  }
+  fields.not_offered(body, "", "function_call", Fields::Shape::kStringOrObject, "tool use is");
+}
+
 ApiResult<GenerationRequest> parse_prompt_only(const json::object& body) {
   Fields fields(Surface::kOpenAi);
   GenerationRequest request;

@@ -140,14 +140,4 @@ void parse_common(Fields& fields, const json::object& body, const ParseLimits& l
   request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
 }
 
-void refuse_tools(Fields& fields, const json::object& body) {
-  fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
-  fields.not_offered(body, "", "functions", Fields::Shape::kArray, "tool use is");
-  if (Fields::find(body, "tool_choice") != nullptr) {
-    fields.refuse("tool_choice",
-                  "tool_choice: only allowed with tools, which are not supported by this server");
-  }
-  fields.not_offered(body, "", "function_call", Fields::Shape::kStringOrObject, "tool use is");
-}
-
 }  // namespace pagewise::server::openai

@@ -17,7 +17,7 @@ std::optional<uint32_t> parse_choices(Fields& fields, const json::object& body,
 void parse_common(Fields& fields, const json::object& body, const ParseLimits& limits,
                   GenerationRequest& request);
 
-/// Tools are not offered, in whichever field they come.
+/// Tools are not offered; a request that has any would be answered wrongly without them.
 void refuse_tools(Fields& fields, const json::object& body);
 
 }  // namespace pagewise::server::openai
