@@ -56,8 +56,10 @@ class AnswerSink final : public engine::RequestSink {
   void conclude(Answer& answer) {
     std::lock_guard lock(mutex_);
     answer.admission = admission_;
-    answer.finish = finish_;
     answer.finished = *finished_;
+    // A cancelled request ends without a last delta.
+    const bool cancelled = finished_->status.code() == ErrorCode::kCancelled;
+    answer.finish = cancelled ? engine::FinishReason::kCancelled : finish_;
   }
 
  private:
