@@ -707,9 +707,7 @@ TEST(ChatTemplate, RefusesWrongSyntaxWithItsLine) {
 
 TEST(ChatTemplate, NamesACharacterItDoesNotKnowInPrintableAscii) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"{{ \x02 }}", "'\\x02'"},
-      {"{{ a \x7f }}", "'\\x7f'"},
-      {"{{ ; }}", "';'"}};
+      {"{{ \x02 }}", "'\\x02'"}, {"{{ a \x7f }}", "'\\x7f'"}, {"{{ ; }}", "';'"}};
   for (const auto& [source, name] : cases) {
     const auto compiled = ChatTemplate::compile(source);
     ASSERT_FALSE(compiled) << source;
