@@ -115,6 +115,8 @@ void add_chat_command(CLI::App& app, int& exit_status) {
   flags->engine.sampling.temperature = 0.7F;
   CLI::App* command = app.add_subcommand("chat", "Talk to a model in the terminal");
   add_model_argument(*command, flags->engine.model, "A GGUF file");
+  command->add_option("--chat-template", flags->engine.chat_template,
+                      "File of a chat template to use in place of the model file's own");
   command->add_option("--system", flags->system, "System message");
   command
       ->add_option("--max-tokens", flags->engine.max_tokens,

@@ -20,7 +20,8 @@
 namespace pagewise::cli {
 
 struct ChatEngineOptions {
-  std::string model;  // path
+  std::string model;          // path
+  std::string chat_template;  // path; empty: the model file's own
   ComputeFlags compute;
   std::string kv_memory;     // as --kv-memory
   uint32_t max_context = 0;  // as --max-context

@@ -24,8 +24,12 @@ Result<ModelFile> open_model(const std::string& path) {
   return out;
 }
 
-Result<LoadedTemplate> load_template(const gguf::File& file) {
+Result<LoadedTemplate> load_template(const gguf::File& file, const std::string& path) {
   LoadedTemplate out;
+  if (!path.empty()) {
+    PW_ASSIGN_OR_RETURN(out.compiled, text::ChatTemplate::from_file(path));
+    return out;
+  }
   PW_ASSIGN_OR_RETURN(const auto source, file.find_string("tokenizer.chat_template"));
   if (!source) {
     out.problem = "this model file has no chat template";

@@ -29,8 +29,9 @@ struct LoadedTemplate {
   std::string problem;  // when there is none
 };
 
-/// A file without a template that can be used is no error: it can still complete text.
-Result<LoadedTemplate> load_template(const gguf::File& file);
+/// `path`: of a template to use in place of the model file's own; it must work. Empty: none. A
+/// model file without a template that can be used is no error: it can still complete text.
+Result<LoadedTemplate> load_template(const gguf::File& file, const std::string& path = "");
 
 /// What a prompt is made with; names and limits are the caller's to fill in. Both must outlive it.
 server::ServedModel describe_model(const text::Tokenizer& tokenizer,

@@ -34,6 +34,8 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--alias", flags.aliases,
                   "Other names of the model, '*' and '?' allowed; repeat it or give a comma list")
       ->delimiter(',');
+  command.add_option("--chat-template", flags.chat_template,
+                     "File of a chat template to use in place of the model file's own");
   command.add_option("--api-key-file", flags.api_key_file,
                      "Accept only these keys: one a line, '#' starts a comment");
   command.add_flag("--insecure", flags.insecure, "Serve an outside address without keys");

@@ -63,18 +63,11 @@ Core::Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Cl
       cache_(std::move(cache)),
       sampler_(executor.vocab_size()) {
   const model::ExecutorLimits limits = executor.limits();
-  uint64_t pool_tokens = std::numeric_limits<uint32_t>::max();
-  for (uint32_t g = 0; g < groups_; ++g) {
-    const kv::Geometry& geometry = executor.geometry();
-    const uint64_t blocks = executor.blocks(g);
-    const uint64_t needed = kv::blocks_needed(std::numeric_limits<uint32_t>::max(),
-                                              geometry.groups[g].window, geometry.block_tokens);
-    // A window's blocks are enough for any length; fewer hold so many positions from the start.
-    if (blocks < needed) pool_tokens = std::min(pool_tokens, blocks * geometry.block_tokens);
-  }
-  pool_tokens_ = static_cast<uint32_t>(pool_tokens);
-  options_.context_max =
-      limit(limit(options.context_max, limits.context_max), static_cast<uint32_t>(pool_tokens));
+  std::vector<uint32_t> blocks;
+  for (uint32_t g = 0; g < groups_; ++g) blocks.push_back(cache_->counts(g).pool);
+  counters_.groups.resize(groups_);
+  context_asked_ = limit(options.context_max, limits.context_max);
+  serve_context(pool_tokens_of(executor.geometry(), blocks));
   step_tokens_ = limits.step_tokens_max == 0
                      ? options.step_tokens
                      : std::min(options.step_tokens, limits.step_tokens_max);
@@ -91,11 +84,12 @@ Status Core::check(const Request& request) const {
     return Status(ErrorCode::kInvalidArgument, std::move(message));
   };
   if (request.prompt.empty()) return invalid("prompt: must have at least one token");
-  if (request.prompt.size() >= options_.context_max) {
+  const uint32_t context = context_served_;
+  if (request.prompt.size() >= context) {
     std::string message = "prompt has " + std::to_string(request.prompt.size()) +
-                          " tokens, the context is " + std::to_string(options_.context_max) +
+                          " tokens, the context is " + std::to_string(context) +
                           " tokens for prompt and answer together";
-    if (options_.context_max == pool_tokens_) message += " (as much as the KV memory holds)";
+    if (context == pool_tokens_served_) message += " (as much as the KV memory holds)";
     return {ErrorCode::kContextTooLong, std::move(message)};
   }
   const uint32_t vocab_size = executor_.vocab_size();
@@ -119,7 +113,13 @@ Status Core::check(const Request& request) const {
 void Core::submit(RequestId id, Request request, std::shared_ptr<RequestSink> sink,
                   TimeNs submitted_ns) {
   PW_CHECK(sink != nullptr);
-  PW_CHECK(!request.prompt.empty() && request.prompt.size() < options_.context_max);
+  PW_CHECK(!request.prompt.empty());
+  if (request.prompt.size() >= options_.context_max) {
+    Finished finished;
+    finished.status = check(request);
+    ++counters_.finished_error;
+    return sink->on_finished(finished);
+  }
   PW_CHECK(jobs_.empty() || jobs_.rbegin()->first < id);
   auto job = std::make_unique<Job>();
   job->id = id;
@@ -234,6 +234,7 @@ LookedUp Core::look_up(const LookUp& asked) const {
   request.use_cache = options_.prefix_cache && asked.use_cache;
   const TimeNs now = clock_.now();
   LookedUp answer;
+  answer.prefix_cache = options_.prefix_cache;
   answer.found = cache_->inspect(request, now, asked.beyond_max);
   if (answer.found.lease) answer.lease_left_ns = answer.found.lease->expires - now;
   answer.prefill_token_ns = prefill_token_ns_;
@@ -370,6 +371,11 @@ void Core::report_admission(Job& job, const kv::Admitted& admitted, TimeNs looku
     counters_.prefix_query_tokens += job.prompt_tokens;
     counters_.prefix_hit_tokens += admitted.cached_tokens;
   }
+  TokenUse& use = token_use_[job.request.cache.account];
+  use.computed += job.prompt_tokens - admitted.cached_tokens;
+  use.reused += admitted.cached_tokens;
+  use.created += admitted.usage.created_5m_tokens + admitted.usage.created_1h_tokens;
+  use.read += admitted.usage.read_tokens;
   counters_.cache_read_tokens += admitted.usage.read_tokens;
   counters_.cache_created_tokens +=
       admitted.usage.created_5m_tokens + admitted.usage.created_1h_tokens;
@@ -427,7 +433,10 @@ bool Core::step() {
   tables_.reserve(runs_.size() * groups_);  // spans of it are taken below
   for (Run& run : runs_) {
     const std::size_t first_table = tables_.size();
-    for (uint32_t g = 0; g < groups_; ++g) tables_.push_back(cache_->table(run.sequence->kv, g));
+    for (uint32_t g = 0; g < groups_; ++g) {
+      tables_.push_back(cache_->table(run.sequence->kv, g));
+      note_held(run, g, counters_.groups[g].sequence_step_max);
+    }
     model::StepRun step_run;
     step_run.tokens = std::span(run.sequence->tokens).subspan(run.sequence->computed, run.tokens);
     step_run.position = run.sequence->computed;
@@ -446,6 +455,10 @@ bool Core::step() {
     fail_runs(logits.status());
   }
   return !jobs_.empty();
+}
+
+void Core::note_held(const Run& run, uint32_t group, uint32_t& most) const {
+  most = std::max(most, cache_->held(run.sequence->kv, group));
 }
 
 /// What the cache ordered, before anything else can be handed out.
@@ -600,6 +613,7 @@ void Core::complete_runs(const model::LogitsView& logits) {
     Sequence& sequence = *run.sequence;
     sequence.computed += run.tokens;
     cache_->publish(sequence.kv, std::span(sequence.tokens).first(sequence.computed));
+    for (uint32_t g = 0; g < groups_; ++g) note_held(run, g, counters_.groups[g].sequence_rest_max);
   }
   uint32_t row = 0;
   for (const Run& run : runs_) {
@@ -731,8 +745,12 @@ Stats Core::stats() const {
     stats.blocks_cached += counts.cached;
     stats.blocks_free += counts.free;
     stats.blocks_leased += counts.leased;
+    stats.groups[g].blocks = counts;
+    stats.pool_bytes += counts.pool * executor_.geometry().block_stride(g);
   }
   const kv::CacheCounters counters = cache_->counters();
+  stats.committed_bytes = executor_.committed_bytes();
+  stats.context_max = options_.context_max;
   stats.evictions = counters.evictions;
   stats.leases_broken = counters.leases_broken;
   stats.leases_refused = counters.leases_refused;

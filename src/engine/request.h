@@ -24,6 +24,7 @@ using kv::LeaseClass;
 struct CacheOptions {
   bool use_cache = true;        // false: neither reads nor enters the cache
   std::string cache_namespace;  // reuse never crosses namespaces
+  std::string account;          // in whose statistics the request counts
   /// Ascending; look-back walks these, 20 a marker (reference B4).
   std::vector<CachePosition> positions;
   std::vector<CacheMarker> markers;  // ascending by position, at most 4
@@ -104,6 +105,7 @@ struct LookUp {
 /// As of one moment between two steps.
 struct LookedUp {
   kv::Inspection found;
+  bool prefix_cache = true;     // false: the engine keeps none
   TimeNs lease_left_ns = 0;     // of found.lease
   TimeNs prefill_token_ns = 0;  // what a prompt's token took in the last step that had one; 0: none
 };

@@ -24,10 +24,17 @@ Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& pro
   Fingerprint out;
   out.model = request.model;
   out.tokens = static_cast<uint32_t>(prompt.tokens.size());
+  // What the template is told beside the messages stands before them, as the system text does.
+  for (const json::value& told :
+       {json::value(request.chat.variables), json::value(request.chat.documents)}) {
+    out.system = digest(json::serialize(told), out.system);
+  }
   std::size_t index = 0;
   for (std::size_t t = 0; t < request.turns.size(); ++t) {
     const Turn& turn = request.turns[t];
     const bool leading_system = t == 0 && turn.role == "system";
+    uint64_t speaker = digest(turn.role, 0);
+    if (!turn.fields.empty()) speaker = digest(json::serialize(turn.fields), speaker);
     for (const ContentBlock& block : turn.blocks) {
       const uint32_t end = index < prompt.positions.size() ? prompt.positions[index].tokens : 0;
       ++index;
@@ -36,7 +43,7 @@ Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& pro
         out.system = digest(block.text, out.system + 1);
         out.system_end = end;
       } else {
-        out.blocks.push_back(digest(block.text, digest(turn.role, 0)));
+        out.blocks.push_back(digest(block.text, speaker));
         out.ends.push_back(end);
       }
     }

@@ -107,6 +107,8 @@ class EngineExchange final : public Exchange {
       running_ = *submitted;
     } else {
       refusal_ = to_api_error(submitted.error());
+      if (setup_.metrics != nullptr && refusal_->kind == ErrorKind::kOverloaded)
+        setup_.metrics->count_refusal(telemetry::Metrics::Limit::kQueue);
     }
   }
 
@@ -151,6 +153,7 @@ class EngineExchange final : public Exchange {
  private:
   void on_admitted(const Admission& admission, Progress& progress) {
     admission_ = admission;
+    if (setup_.admitted) setup_.admitted(admission);
     if (whole_ != nullptr) return whole_->admitted(admission);
     if (!head_sent_) begin_stream(progress, true);
     stream_->admitted(admission, progress.bytes);
@@ -175,6 +178,7 @@ class EngineExchange final : public Exchange {
       return finish_with(to_api_error(Error{ErrorCode::kCancelled, ""}), progress);
     }
     done_ = true;
+    if (setup_.finished) setup_.finished(*admission_, finished);
     if (stream_ != nullptr) {
       stream_->finished(finished, progress.bytes);
     } else {
@@ -273,12 +277,14 @@ class EngineExchange final : public Exchange {
 
   /// Log line and metrics; once a request.
   void record(int status, std::string_view stop) {
+    setup_.ticket.give_back();  // before the client can know
     LogFacts facts;
     facts.request_id = setup_.context.request_id;
     facts.route = setup_.route;
     facts.status = status;
     facts.choices = setup_.context.choices;
     facts.stop = stop;
+    facts.key_name = setup_.key_name;
     if (admission_) facts.admission = *admission_;
     facts.finished = finished_ ? *finished_ : so_far();
     if (setup_.log) setup_.log(log_line(facts));
@@ -356,11 +362,11 @@ std::string log_line(const LogFacts& facts) {
   return fmt::format(
       "{} {} {} prompt={} cached={} created={} out={} queue={:.0f}ms ttft={:.0f}ms {:.0f}tok/s "
       "blocks={} ({} "
-      "shared) stop={}",
+      "shared) stop={}{}{}",
       facts.request_id, facts.route, facts.status, a.prompt_tokens, a.cached_tokens,
       a.cache_created_5m_tokens + a.cache_created_1h_tokens, f.completion_tokens,
       milliseconds(a.queue_ns), milliseconds(f.first_ns), rate, a.blocks, a.blocks_shared,
-      facts.stop);
+      facts.stop, facts.key_name.empty() ? "" : " key=", facts.key_name);
 }
 
 std::unique_ptr<Exchange> make_exchange(ExchangeSetup setup) {

@@ -14,15 +14,18 @@
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/http.h"
+#include "server/key_limits.h"
 #include "server/respond.h"
 #include "telemetry/metrics.h"
 
 namespace pagewise::server {
 
-/// The engine's two entry points.
+/// The engine's entry points.
 struct EnginePort {
   std::function<Result<RequestId>(engine::Request, std::shared_ptr<engine::RequestSink>)> submit;
   std::function<void(RequestId)> cancel;
+  /// Engine::look_up; none: POST /v1/cache/explain says that it is not offered.
+  std::function<Status(engine::LookUp, std::function<void(Result<engine::LookedUp>)>)> look_up;
 };
 
 /// Headers that every answer of the API carries.
@@ -36,13 +39,19 @@ struct ExchangeSetup {
   ResponseContext context;
   Surface surface = Surface::kOpenAi;
   bool stream = false;
-  std::string model_name;  // the real one: header x-model
-  std::string route;       // for the log line: "messages"
+  std::string model_name;    // the real one: header x-model
+  std::string route;         // for the log line: "messages"
+  std::string key_name;      // for the log line; may be empty
+  KeyLimits::Ticket ticket;  // given back when the request has ended
   TimeNs received_at = 0;
   TimeNs tokenize_ns = 0;
   const Clock* clock = nullptr;
   telemetry::Metrics* metrics = nullptr;
   std::function<void(std::string_view)> log;  // one line a request
+  // Who else wants to know; on the network thread.
+  std::function<void(const engine::Admission&)> admitted;
+  std::function<void(const engine::Admission&, const engine::Finished&)>
+      finished;  // not when failed
 };
 
 std::unique_ptr<Exchange> make_exchange(ExchangeSetup setup);
@@ -56,6 +65,7 @@ struct LogFacts {
   engine::Finished finished;
   uint32_t choices = 1;
   std::string_view stop;
+  std::string_view key_name;  // empty: not shown
 };
 std::string log_line(const LogFacts& facts);
 

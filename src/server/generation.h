@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/json.h"
 #include "engine/request.h"
 #include "sampling/params.h"
 #include "server/api_error.h"
@@ -21,11 +22,22 @@ namespace pagewise::server {
 struct ContentBlock {
   std::string text;
   std::optional<engine::LeaseClass> marker;
+  // Where the client put it: the message (-1: the `system` field) and the place in its content.
+  int32_t message = -1;
+  int32_t index = 0;
 };
 
 struct Turn {
   std::string role;  // "system", "user", "assistant"
   std::vector<ContentBlock> blocks;
+  json::object fields = {};  // what else the message says to a template that reads it: name, ...
+};
+
+/// What a request says to the chat template beside its messages.
+struct TemplateInput {
+  json::object variables;   // the template's own switches: enable_thinking
+  json::array documents;    // objects; empty: none
+  bool open_answer = true;  // the prompt ends where an answer begins
 };
 
 enum class Format : uint8_t { kChat, kCompletion, kMessages };
@@ -41,6 +53,7 @@ struct GenerationRequest {
 
   // The prompt: turns for kChat and kMessages, else text or ids.
   std::vector<Turn> turns;
+  TemplateInput chat;
   bool continue_last = false;  // the last turn is the beginning of the answer
   std::variant<std::string, std::vector<TokenId>> prompt;
 

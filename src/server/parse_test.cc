@@ -173,6 +173,50 @@ TEST(OpenAiParse, RefusesFieldsThatAreNotOfferedInAnotherShapeAndTakesEmptyOnesF
   EXPECT_TRUE(completion(R"({"model":"m","prompt":"x","suffix":""})"));
 }
 
+TEST(OpenAiParse, KeepsWhatIsForTheChatTemplate) {
+  const auto request = chat(R"({"model":"m","messages":[
+      {"role":"user","content":"a","name":"Ann","cache_control":null},
+      {"role":"assistant","content":"b","reasoning":"hm","refusal":null,"tool_calls":[],"mood":{"k":1}}],
+      "chat_template_kwargs":{"enable_thinking":true,"style":"x"},"reasoning_effort":"none",
+      "documents":[{"title":"t"}],"add_generation_prompt":false})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_EQ(json::serialize(request->turns[0].fields), R"({"name":"Ann"})");
+  EXPECT_EQ(json::serialize(request->turns[1].fields),
+            R"({"reasoning":"hm","mood":{"k":1},"reasoning_content":"hm"})");
+  EXPECT_EQ(json::serialize(request->chat.variables),
+            R"({"enable_thinking":true,"style":"x","reasoning_effort":"none"})");
+  EXPECT_EQ(json::serialize(request->chat.documents), R"([{"title":"t"}])");
+  EXPECT_FALSE(request->chat.open_answer);
+  EXPECT_TRUE(chat(chat_with(R"("chat_template_kwargs":null,"documents":null)")).has_value());
+}
+
+TEST(OpenAiParse, ChecksWhatIsForTheChatTemplate) {
+  const std::string type = "invalid_type";
+  expect_refused(
+      {
+          {chat_with(R"("chat_template_kwargs":[1])"), "chat_template_kwargs", type},
+          {chat_with(R"("chat_template_kwargs":{"bos_token":"x"})"),
+           "chat_template_kwargs.bos_token", "invalid_value"},
+          {chat_with(R"("chat_template":"{{ x }}")"), "chat_template", "unsupported_parameter"},
+          {chat_with(R"("documents":"x")"), "documents", type},
+          {chat_with(R"("documents":[{},1])"), "documents[1]", type},
+          {chat_with(R"("reasoning_effort":1)"), "reasoning_effort", type},
+          {chat_with(R"("add_generation_prompt":1)"), "add_generation_prompt", type},
+          {R"({"model":"m","messages":[{"role":"user","content":"x","name":5}]})",
+           "messages[0].name", type},
+          {R"({"model":"m","messages":[{"role":"user","content":"x","reasoning_content":{}}]})",
+           "messages[0].reasoning_content", type},
+      },
+      chat);
+  expect_refused({{R"({"model":"m","prompt":"x","tools":[{"type":"function"}]})", "tools",
+                   "unsupported_parameter"}},
+                 completion);
+  const auto bare = openai::parse_prompt_only(
+      parse(R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}]})"));
+  ASSERT_FALSE(bare.has_value());
+  EXPECT_EQ(bare.error().param, "tools");
+}
+
 TEST(OpenAiParse, BoundsMaxTokensAsInC19) {
   EXPECT_EQ(chat(chat_with(R"("max_tokens":2147483648)"))->max_tokens, 2147483648U);
   expect_refused(
@@ -382,6 +426,29 @@ TEST(AnthropicParse, RefusesFieldsThatAreNotOfferedInAnotherShapeAndTakesEmptyOn
       },
       messages);
   EXPECT_TRUE(messages(messages_with(R"("tools":[],"container":null,"mcp_servers":[])")));
+}
+
+TEST(AnthropicParse, GivesThoughtsAndSwitchesToTheChatTemplate) {
+  const auto request = messages(R"({"model":"m","max_tokens":9000,"messages":[
+      {"role":"user","content":"q"},
+      {"role":"assistant","content":[{"type":"thinking","thinking":"one","signature":"s"},
+        {"type":"redacted_thinking","data":"x"},{"type":"text","text":"a"}]},
+      {"role":"assistant","content":[{"type":"thinking","thinking":"two","signature":"s"},
+        {"type":"text","text":"b"}]},
+      {"role":"user","content":"r"}],
+      "thinking":{"type":"disabled"},"output_config":{"effort":"low"},
+      "chat_template_kwargs":{"style":"x"}})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  ASSERT_EQ(request->turns.size(), 3U);
+  EXPECT_EQ(json::serialize(request->turns[1].fields),
+            R"({"reasoning_content":"one\ntwo","reasoning":"one\ntwo"})");
+  EXPECT_EQ(request->turns[1].blocks.size(), 2U);
+  EXPECT_EQ(json::serialize(request->chat.variables),
+            R"({"style":"x","enable_thinking":false,"reasoning_effort":"low"})");
+  const auto own = messages(messages_with(
+      R"("thinking":{"type":"adaptive"},"chat_template_kwargs":{"enable_thinking":false})"));
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(json::serialize(own->chat.variables), R"({"enable_thinking":false})");
 }
 
 TEST(AnthropicParse, AcceptsAMessageThatPrewarms) {

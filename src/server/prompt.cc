@@ -18,7 +18,7 @@ ApiError no_template(const ServedModel& model) {
 /// The 400 of C18, or nothing. `count` is how many tokens there are, or at least are.
 std::optional<ApiError> check_count(std::size_t count, std::string_view at_least,
                                     const GenerationRequest& request, const ServedModel& model) {
-  const uint32_t maximum = model.context_max - 1;
+  const uint32_t context = model.context_max, maximum = context - 1;
   // A pre-warm generates nothing and may use the last position too, but one rule is easier to rely
   // on.
   if (count <= maximum) return std::nullopt;
@@ -30,19 +30,23 @@ std::optional<ApiError> check_count(std::size_t count, std::string_view at_least
           ? fmt::format(
                 "prompt is too long: {}{} tokens > {} maximum (context {}, one token is "
                 "left for the answer)",
-                at_least, count, maximum, model.context_max)
+                at_least, count, maximum, context)
           : fmt::format(
                 "This model's maximum context length is {} tokens; the prompt has {}{} "
                 "(prompt is too long: "
                 "{}{} tokens > {} maximum, one token is left for the answer).",
-                model.context_max, at_least, count, at_least, count, maximum);
+                context, at_least, count, at_least, count, maximum);
   return error;
 }
 
 /// A text whose tokens could not all be in the context, however long each, is not tokenized at all.
+/// Who only counts is told the number for much longer ones.
 std::optional<ApiError> check_bytes(std::size_t bytes, const GenerationRequest& request,
                                     const ServedModel& model, bool bounded) {
-  if (!bounded || model.token_bytes_max == 0) return std::nullopt;
+  if (!bounded) {
+    return check_countable(bytes, model, request.format == Format::kCompletion ? "" : "messages");
+  }
+  if (model.token_bytes_max == 0) return std::nullopt;
   const std::size_t count = (bytes + model.token_bytes_max - 1) / model.token_bytes_max;
   return check_count(count, "at least ", request, model);
 }
@@ -54,17 +58,32 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   input.bos_token = model.bos_token;
   input.eos_token = model.eos_token;
   input.continue_last = request.continue_last;
-  input.add_generation_prompt = !request.continue_last;
+  input.add_generation_prompt = request.chat.open_answer && !request.continue_last;
   if (model.chat_template->needs_time()) input.now = model.local_time_s();
   Prompt prompt;
   int32_t origin = 0;
   for (const Turn& turn : request.turns) {
-    text::ChatMessage message{turn.role, {}};
+    text::ChatMessage message{turn.role, {}, {}};
     for (const ContentBlock& block : turn.blocks) {
       if (block.marker) prompt.markers.push_back({static_cast<uint32_t>(origin), *block.marker});
       message.parts.push_back({block.text, origin++});
     }
     input.messages.push_back(std::move(message));
+  }
+  // Content too, but of no block: a marker's place is where its block ends.
+  for (std::size_t i = 0; i < request.turns.size(); ++i) {
+    const json::object& fields = request.turns[i].fields;
+    if (!fields.empty()) input.messages[i].fields = {fields, origin};
+  }
+  if (!request.chat.variables.empty()) input.variables = {request.chat.variables, origin};
+  if (!request.chat.documents.empty()) {
+    if (!model.chat_template->reads("documents")) {
+      return ApiError{ErrorKind::kInvalidRequest,
+                      "documents: this model's chat template does not read documents; put their "
+                      "text into a message",
+                      "documents", "unsupported_parameter", ""};
+    }
+    input.documents = {request.chat.documents, origin};
   }
   auto rendered = model.chat_template->render(input);
   if (!rendered) {
@@ -138,6 +157,19 @@ std::vector<engine::CachePosition> block_positions(const text::ProvenancedText& 
     positions.push_back({static_cast<uint32_t>(behind - token_ends.begin())});
   }
   return positions;
+}
+
+std::optional<ApiError> check_countable(std::size_t bytes, const ServedModel& model,
+                                        std::string_view param) {
+  // What the context might just hold can be counted, whatever its size.
+  const uint64_t maximum =
+      std::max<uint64_t>(kCountedBytesMax, uint64_t{model.context_max} * model.token_bytes_max);
+  if (bytes <= maximum) return std::nullopt;
+  return ApiError{ErrorKind::kInvalidRequest,
+                  fmt::format("{}{}the text has {} bytes, and at most {} are tokenized only to be "
+                              "counted; this model's context is {} tokens",
+                              param, param.empty() ? "" : ": ", bytes, maximum, model.context_max),
+                  std::string(param), "context_length_exceeded", ""};
 }
 
 std::optional<ApiError> check_prompt_fits(std::size_t tokens, const GenerationRequest& request,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -24,9 +25,19 @@ struct Prompt {
 /// Errors: no chat template, the template's own refusal (C15), a prompt that fills the served
 /// context (C18); one of more bytes than the context's tokens could hold is not even tokenized.
 ApiResult<Prompt> build_prompt(const GenerationRequest& request, const ServedModel& model);
-/// Without the check against the context: for /tokenize and count_tokens.
+/// Without the check against the context: for /tokenize and count_tokens, whose texts are bounded
+/// by check_countable.
 ApiResult<Prompt> build_prompt_unchecked(const GenerationRequest& request,
                                          const ServedModel& model);
+
+/// Texts of more bytes are not tokenized for who only wants to know their tokens, unless the context
+/// could hold them: it is a few hundred thousand tokens, and what takes longest, a text without
+/// white space, stays a matter of a second or so.
+inline constexpr uint64_t kCountedBytesMax = 1 << 20;
+
+/// The 400 for a text that is too long even to be counted, or nothing.
+std::optional<ApiError> check_countable(std::size_t bytes, const ServedModel& model,
+                                        std::string_view param);
 
 /// The 400 of C18, or nothing. A prompt may have at most context_max - 1 tokens: one is left for
 /// the answer.

@@ -39,6 +39,19 @@ GenerationRequest two_turns() {
   return request;
 }
 
+/// Fails the test when it is asked to tokenize.
+class UnaskedTokenizer final : public ByteTokenizer {
+ public:
+  std::vector<TokenId> encode(std::string_view text, bool parse_special) const override {
+    ADD_FAILURE() << "tokenized " << text.size() << " bytes";
+    return ByteTokenizer::encode(text, parse_special);
+  }
+  text::EncodedText encode(const text::ProvenancedText& text) const override {
+    ADD_FAILURE() << "tokenized " << text.text.size() << " bytes";
+    return ByteTokenizer::encode(text);
+  }
+};
+
 TEST_F(PromptTest, EndsEachBlockWhereItsLastCharacterEnds) {
   const auto prompt = build_prompt(two_turns(), model_);
   ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
@@ -72,6 +85,60 @@ TEST_F(PromptTest, GivesTheDateOnlyToATemplateThatWritesIt) {
   EXPECT_EQ(prompt->tokens.size(), 37U + 10U);  // "1970-01-02" in front
 }
 
+TEST_F(PromptTest, GivesTheTemplateWhatTheRequestSaysAndKeepsThePlacesOfTheBlocks) {
+  const std::string source =
+      "{% if thinking %}T{% endif %}{% for m in messages %}[{{ m.name | default('-') }}:{{ "
+      "m.content "
+      "}}:{{ m.reasoning_content }}]{% endfor %}{% for d in documents or [] %}#{{ d.t }}{% endfor "
+      "%}"
+      "{% if add_generation_prompt %}>{% endif %}";
+  auto compiled = text::ChatTemplate::compile(source);
+  ASSERT_TRUE(compiled.has_value()) << compiled.error().message;
+  model_.chat_template = compiled->get();
+  GenerationRequest request = two_turns();
+  request.turns[0].fields = {{"name", "ab"}};
+  request.turns[1].fields = {{"reasoning_content", "cde"}};
+  request.chat.variables = {{"thinking", true}};
+  request.chat.documents = {json::object{{"t", "doc"}}};
+  const auto prompt = build_prompt(request, model_);
+  ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
+  std::string text;
+  for (const TokenId token : prompt->tokens) text += static_cast<char>(token.value);
+  EXPECT_EQ(text, "T[ab:SYS:][-:one\ntwo:cde]#doc>");
+  ASSERT_EQ(prompt->positions.size(), 3U);
+  EXPECT_EQ(prompt->positions[0].tokens, 8U);   // T[ab:SYS
+  EXPECT_EQ(prompt->positions[1].tokens, 16U);  // :][-:one
+  EXPECT_EQ(prompt->positions[2].tokens, 20U);
+  request.chat.open_answer = false;
+  EXPECT_EQ(build_prompt(request, model_)->tokens.size(), text.size() - 1);
+}
+
+TEST_F(PromptTest, RefusesDocumentsThatTheTemplateDoesNotRead) {
+  GenerationRequest request = two_turns();
+  request.chat.documents = {json::object{{"t", "doc"}}};
+  const auto refused = build_prompt(request, model_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().param, "documents");
+  EXPECT_NE(refused.error().message.find("does not read documents"), std::string::npos);
+}
+
+TEST_F(PromptTest, CountsLongTextsUpToABoundOrWhatTheContextHolds) {
+  const UnaskedTokenizer tokenizer;
+  model_.tokenizer = &tokenizer;
+  model_.token_bytes_max = 16;
+  GenerationRequest request = two_turns();
+  request.turns.back().blocks.back().text.assign(kCountedBytesMax + 1, 'a');
+  const auto refused = build_prompt_unchecked(request, model_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(http_status(refused.error(), Surface::kOpenAi), 400);
+  EXPECT_NE(refused.error().message.find("at most 1048576"), std::string::npos)
+      << refused.error().message;
+  EXPECT_FALSE(check_countable(kCountedBytesMax, model_, "content").has_value());
+  model_.context_max = 1 << 20;  // a context that might hold it
+  EXPECT_FALSE(check_countable(kCountedBytesMax + 1, model_, "content").has_value());
+  EXPECT_TRUE(check_countable((16U << 20) + 1, model_, "content").has_value());
+}
+
 TEST_F(PromptTest, CountsOnlyTokensThatEndInsideTheBlock) {
   text::ProvenancedText text;
   text.text = "abcdef";
@@ -94,19 +161,6 @@ TEST_F(PromptTest, RefusesAPromptThatFillsTheContextWithBothNumbers) {  // C18
   model_.context_max = 38;
   EXPECT_TRUE(build_prompt(two_turns(), model_).has_value());
 }
-
-/// Fails the test when it is asked to tokenize.
-class UnaskedTokenizer final : public ByteTokenizer {
- public:
-  std::vector<TokenId> encode(std::string_view text, bool parse_special) const override {
-    ADD_FAILURE() << "tokenized " << text.size() << " bytes";
-    return ByteTokenizer::encode(text, parse_special);
-  }
-  text::EncodedText encode(const text::ProvenancedText& text) const override {
-    ADD_FAILURE() << "tokenized " << text.text.size() << " bytes";
-    return ByteTokenizer::encode(text);
-  }
-};
 
 TEST_F(PromptTest, RefusesATextThatCannotFitWithoutTokenizingIt) {  // C18
   const UnaskedTokenizer tokenizer;

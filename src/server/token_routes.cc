@@ -55,26 +55,28 @@ ApiResult<json::object> tokenize(const ServedModel& model, const json::object& b
     const bool parse_special = fields.boolean(body, "", "parse_special").value_or(true);
     const bool with_pieces = fields.boolean(body, "", "with_pieces").value_or(false);
     if (fields.failed()) return fields.error();
+    if (auto error = check_countable(content->size(), model, "content")) return *std::move(error);
     const auto tokens = encode(tokenizer, *content, add_special, parse_special);
     return json::object{{"tokens", with_pieces ? pieces(tokenizer, tokens) : id_array(tokens)}};
   }
   std::vector<TokenId> tokens;  // vLLM's forms
   if (const auto prompt = fields.string(body, "", "prompt")) {
+    if (auto error = check_countable(prompt->size(), model, "prompt")) return *std::move(error);
     tokens = encode(tokenizer, *prompt,
                     fields.boolean(body, "", "add_special_tokens").value_or(true), true);
   } else if (Fields::find(body, "messages") != nullptr) {
-    GenerationRequest request;
-    request.turns = openai::parse_messages(fields, body);
-    if (fields.failed()) return fields.error();
-    auto built = build_prompt_unchecked(request, model);
+    auto request = openai::parse_prompt_only(body);
+    if (!request) return request.error();
+    auto built = build_prompt_unchecked(*request, model);
     if (!built) return built.error();
     tokens = std::move(built->tokens);
   } else {
     fields.missing("content");
   }
   if (fields.failed()) return fields.error();
-  return json::object{
-      {"count", tokens.size()}, {"max_model_len", model.context_max}, {"tokens", id_array(tokens)}};
+  return json::object{{"count", tokens.size()},
+                      {"max_model_len", uint32_t{model.context_max}},
+                      {"tokens", id_array(tokens)}};
 }
 
 ApiResult<json::object> detokenize(const ServedModel& model, const json::object& body) {

@@ -123,20 +123,73 @@ struct Metrics::Impl {
                 .Help("HTTP answers by route and status.")
                 .Register(registry);
 
-    prometheus::BuildGauge()
-        .Name("vllm:cache_config_info")
-        .Help("Configuration of the KV cache.")
-        .Register(registry)
-        .Add({{"model_name", info.model_name},
-              {"block_size", std::to_string(info.block_tokens)},
-              {"num_gpu_blocks", std::to_string(info.blocks_pool)},
-              {"kv_cache_size_tokens",
-               std::to_string(uint64_t{info.blocks_pool} * info.block_tokens)},
-              {"block_bytes", std::to_string(info.block_bytes)},
-              {"cache_dtype", info.kv_type},
-              {"enable_prefix_caching", info.prefix_cache ? "True" : "False"},
-              {"max_model_len", std::to_string(info.context_max)}})
-        .Set(1);
+    pool_memory = &gauge("pagewise_kv_pool_bytes", "Memory that the KV pool may take.");
+    committed_memory = &gauge("pagewise_kv_committed_bytes", "Memory that KV blocks take now.");
+    context = &gauge("pagewise_context_max_tokens", "Served context: it follows the pool.");
+    resizes = &counter("pagewise_kv_pool_resizes_total", "Times the KV pool was resized.");
+    queue_refused = &prometheus::BuildCounter()
+                         .Name("vllm:admission_rejections_total")
+                         .Help("Requests refused because the queue was full.")
+                         .Register(registry)
+                         .Add({{"model_name", info.model_name}, {"reason", "max_num_queued_reqs"}});
+    auto& limited = prometheus::BuildCounter()
+                        .Name("pagewise_key_refusals_total")
+                        .Help("Requests refused by their key's own limit.")
+                        .Register(registry);
+    key_requests_refused =
+        &limited.Add({{"model_name", info.model_name}, {"limit", "max-requests"}});
+    key_tokens_refused = &limited.Add({{"model_name", info.model_name}, {"limit", "max-tokens"}});
+
+    config_family = &prometheus::BuildGauge()
+                         .Name("vllm:cache_config_info")
+                         .Help("Configuration of the KV cache.")
+                         .Register(registry);
+    add_groups(info);
+    show_config(info);
+  }
+
+  /// An info metric says by its labels: another pool is another one.
+  void show_config(const StaticInfo& info) {
+    if (config != nullptr) config_family->Remove(config);
+    shown = info;
+    config = &config_family->Add({{"model_name", info.model_name},
+                                  {"block_size", std::to_string(info.block_tokens)},
+                                  {"num_gpu_blocks", std::to_string(info.blocks_pool)},
+                                  {"kv_cache_size_tokens", std::to_string(info.tokens_held)},
+                                  {"block_bytes", std::to_string(info.block_bytes)},
+                                  {"cache_dtype", info.kv_type},
+                                  {"enable_prefix_caching", info.prefix_cache ? "True" : "False"},
+                                  {"max_model_len", std::to_string(info.context_max)}});
+    config->Set(1);
+  }
+
+  /// Gauges of each group; the label `group` counts from 0, `window` is 0 for full attention.
+  void add_groups(const StaticInfo& info) {
+    const auto family = [&](const char* name, const char* help) {
+      return &prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+    };
+    auto* const pool =
+        family("pagewise_kv_group_pool_blocks", "KV blocks of a layer group's pool.");
+    auto* const bytes = family("pagewise_kv_group_block_bytes", "Memory of one block of a group.");
+    auto* const state = family("pagewise_kv_group_blocks",
+                               "KV blocks of a layer group by state; they sum to its pool.");
+    auto* const most = family("pagewise_kv_sequence_blocks_max",
+                              "The most blocks of a group that one sequence has held: at rest, and "
+                              "during a step.");
+    for (std::size_t g = 0; g < info.groups.size(); ++g) {
+      Labels own = labels;
+      own["group"] = std::to_string(g);
+      own["window"] = std::to_string(info.groups[g].window);
+      const auto with = [&](const char* name, const char* value) {
+        Labels more = own;
+        more[name] = value;
+        return more;
+      };
+      bytes->Add(own).Set(static_cast<double>(info.groups[g].block_bytes));
+      groups.push_back({&pool->Add(own), &state->Add(with("state", "live")),
+                        &state->Add(with("state", "cached")), &state->Add(with("state", "free")),
+                        &most->Add(with("when", "rest")), &most->Add(with("when", "step"))});
+    }
   }
 
   Gauge& gauge(const char* name, const char* help) {
@@ -150,13 +203,22 @@ struct Metrics::Impl {
                                                                                      buckets);
   }
 
+  struct GroupGauges {
+    Gauge *pool, *live, *cached, *free, *rest_max, *step_max;
+  };
+
   const Labels labels;
   prometheus::Registry registry;
+  std::vector<GroupGauges> groups;
   Histogram *first_token, *inter_token, *per_token, *e2e, *queue, *inference, *prefill, *decode;
   Histogram *request_prompt, *request_computed, *request_generation, *request_n, *request_max;
   Gauge *running, *waiting, *usage, *blocks_live, *blocks_cached, *blocks_free, *blocks_pool,
       *blocks_leased;
-  Gauge *slack, *naive;
+  Gauge *slack, *naive, *pool_memory, *committed_memory, *context;
+  Counter *resizes, *queue_refused, *key_requests_refused, *key_tokens_refused;
+  prometheus::Family<Gauge>* config_family = nullptr;
+  Gauge* config = nullptr;
+  StaticInfo shown;
   Counter *prefix_queries, *prefix_hits, *prompt_tokens, *generation_tokens, *prompt_cached,
       *preemptions;
   Counter *finished_stop, *finished_length, *finished_abort, *finished_error;
@@ -204,6 +266,17 @@ void Metrics::count_http(std::string_view route, int status) {
   impl_->http->Add(labels).Increment();
 }
 
+void Metrics::count_refusal(Limit limit) {
+  switch (limit) {
+    case Limit::kQueue:
+      return impl_->queue_refused->Increment();
+    case Limit::kKeyRequests:
+      return impl_->key_requests_refused->Increment();
+    case Limit::kKeyTokens:
+      return impl_->key_tokens_refused->Increment();
+  }
+}
+
 std::string Metrics::render(const EngineSnapshot& now) {
   std::lock_guard lock(impl_->render_mutex);
   const auto raise = [](Counter* counter, uint64_t total) {
@@ -218,6 +291,16 @@ std::string Metrics::render(const EngineSnapshot& now) {
   impl_->blocks_free->Set(now.blocks_free);
   impl_->blocks_pool->Set(now.blocks_pool);
   impl_->blocks_leased->Set(now.blocks_leased);
+  for (std::size_t g = 0; g < std::min(impl_->groups.size(), now.groups.size()); ++g) {
+    const Impl::GroupGauges& gauges = impl_->groups[g];
+    const GroupSnapshot& group = now.groups[g];
+    gauges.pool->Set(group.blocks_pool);
+    gauges.live->Set(group.blocks_live);
+    gauges.cached->Set(group.blocks_cached);
+    gauges.free->Set(group.blocks_free);
+    gauges.rest_max->Set(group.sequence_rest_max);
+    gauges.step_max->Set(group.sequence_step_max);
+  }
   impl_->slack->Set(static_cast<double>(now.slack_tokens));
   impl_->naive->Set(static_cast<double>(now.naive_reserve_bytes));
   raise(impl_->prefix_queries, now.prefix_query_tokens);
@@ -236,6 +319,18 @@ std::string Metrics::render(const EngineSnapshot& now) {
   raise(impl_->blocks_returned, now.blocks_returned);
   raise(impl_->leases_broken, now.leases_broken);
   raise(impl_->steps, now.steps);
+  raise(impl_->resizes, now.pool_resizes);
+  impl_->pool_memory->Set(static_cast<double>(now.pool_bytes));
+  impl_->committed_memory->Set(static_cast<double>(now.committed_bytes));
+  impl_->context->Set(now.context_max);
+  if (now.pool_resizes > 0 && (now.blocks_pool != impl_->shown.blocks_pool ||
+                               now.context_max != impl_->shown.context_max)) {
+    StaticInfo info = impl_->shown;
+    info.blocks_pool = now.blocks_pool;
+    info.context_max = now.context_max;
+    info.tokens_held = now.tokens_held;
+    impl_->show_config(info);
+  }
   const std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   return prometheus::TextSerializer().Serialize(families);
 }

@@ -8,18 +8,34 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pagewise::telemetry {
 
-/// What does not change while the server runs.
+/// The layers of one attention kind: a pool of its own.
+struct GroupInfo {
+  uint32_t window = 0;       // 0: full attention
+  uint64_t block_bytes = 0;  // that one block takes in memory
+};
+
+/// What does not change while the server runs; pool and context are those at the start.
 struct StaticInfo {
   std::string model_name;
   uint32_t block_tokens = 0;
   uint32_t blocks_pool = 0;
-  uint64_t block_bytes = 0;
+  uint64_t block_bytes = 0;  // of one block of each group, without rounding to pages
+  uint64_t tokens_held = 0;  // that can be kept in all (kv/pool_split.h)
   uint32_t context_max = 0;
   std::string kv_type;
   bool prefix_cache = true;
+  std::vector<GroupInfo> groups;
+};
+
+/// One group at one moment.
+struct GroupSnapshot {
+  uint32_t blocks_pool = 0, blocks_live = 0, blocks_cached = 0, blocks_free = 0;
+  /// The most blocks that one sequence has held, since start.
+  uint32_t sequence_rest_max = 0, sequence_step_max = 0;
 };
 
 /// The engine's numbers at one moment; counters are totals since start.
@@ -34,6 +50,12 @@ struct EngineSnapshot {
   uint64_t preemptions = 0, evictions = 0, blocks_returned = 0, leases_broken = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;
+  std::vector<GroupSnapshot> groups;  // as in StaticInfo
+  // The pool may be resized: what it may take, what it takes, and the context that it serves.
+  uint64_t pool_bytes = 0, committed_bytes = 0;
+  uint64_t tokens_held = 0;  // that can be kept in all
+  uint32_t context_max = 0;
+  uint64_t pool_resizes = 0;
 };
 
 /// One finished request. Times in seconds; negative: it never got that far.
@@ -55,6 +77,10 @@ class Metrics {
   void observe_tokens(double gap_s, uint32_t count);
   /// One HTTP answer, by route and status.
   void count_http(std::string_view route, int status);
+
+  /// A request that was refused because too much was under way already.
+  enum class Limit : uint8_t { kQueue, kKeyRequests, kKeyTokens };
+  void count_refusal(Limit limit);
 
   /// The Prometheus text format, with the engine's numbers of now.
   std::string render(const EngineSnapshot& snapshot);

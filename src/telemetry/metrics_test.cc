@@ -46,6 +46,35 @@ TEST(Metrics, ShowsTheEnginesNumbersUnderVllmsNames) {
   EXPECT_NE(text.find("num_gpu_blocks=\"100\""), std::string::npos);
 }
 
+TEST(Metrics, ShowsEachGroupsPoolBesideTheSums) {
+  StaticInfo two = info();
+  two.tokens_held = 2048;
+  two.groups = {{0, 98304}, {512, 491520}};
+  Metrics metrics(two);
+  EngineSnapshot now;
+  now.blocks_pool = 100;
+  now.groups = {{64, 10, 20, 34, 33, 34}, {36, 17, 19, 0, 17, 33}};
+  const std::string text = metrics.render(now);
+  const auto line = [](std::string_view name, std::string_view labels, std::string_view value) {
+    return std::string(name) + "{" + std::string(labels) + "} " + std::string(value);
+  };
+  for (const std::string& expected : {
+           line("pagewise_kv_group_pool_blocks", R"(group="1",model_name="m",window="512")", "36"),
+           line("pagewise_kv_group_block_bytes", R"(group="0",model_name="m",window="0")", "98304"),
+           line("pagewise_kv_group_blocks", R"(group="0",model_name="m",state="cached",window="0")",
+                "20"),
+           line("pagewise_kv_group_blocks", R"(group="1",model_name="m",state="live",window="512")",
+                "17"),
+           line("pagewise_kv_sequence_blocks_max",
+                R"(group="1",model_name="m",when="step",window="512")", "33"),
+           line("pagewise_kv_sequence_blocks_max",
+                R"(group="1",model_name="m",when="rest",window="512")", "17"),
+       }) {
+    EXPECT_TRUE(has_line(text, expected)) << expected << "\n" << text;
+  }
+  EXPECT_NE(text.find("kv_cache_size_tokens=\"2048\""), std::string::npos);
+}
+
 TEST(Metrics, CountersFollowTotalsAndNeverGoBack) {
   Metrics metrics(info());
   EngineSnapshot now;

@@ -30,7 +30,8 @@ struct ChatValue {
 
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool"
-  /// Rendered as one string, parts joined by a newline of the template's origin.
+  /// Rendered as one string, parts joined by a newline of the template's origin; a template that
+  /// prints nothing of a string gets a list of {"type": "text", "text": ...}.
   std::vector<ContentPart> parts;
   /// What else the message has for the template, an object or null: tool_calls, tool_call_id, name,
   /// reasoning_content. `content` here takes the place of `parts` (null beside tool calls).
@@ -60,11 +61,17 @@ class ChatTemplate {
   /// Errors: kUnsupported ("chat template: filter 'x' at line N is not supported"); kMalformed for
   /// syntax.
   static Result<std::unique_ptr<ChatTemplate>> compile(std::string_view source);
+  /// Errors: those, and kIo or kInvalidArgument for what is no readable text file, all with the
+  /// file's name. A newline at the file's end is the editor's and not part of the template.
+  static Result<std::unique_ptr<ChatTemplate>> from_file(const std::string& path);
   ~ChatTemplate();
 
   /// The template writes the date and does not ask whether it can: it needs ChatInput::now. For any
   /// other, a prompt that changes every day would only make yesterday's prefixes useless.
   bool needs_time() const;
+  /// Whether the template reads a variable of this name anywhere. What it never reads cannot reach
+  /// the prompt.
+  bool reads(std::string_view variable) const;
 
   /// Errors: kInvalidArgument with the template's own sentence when it raises (C15), or when a
   /// bound on time, depth or output is exceeded.

@@ -23,6 +23,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = (os.environ.get("PAGEWISE_BIN") or os.environ.get("PAGEWISE") or
            str(ROOT / "build/release/pagewise"))
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+GEMMA = ROOT / "models/gemma-3-270m-q4_k_m.gguf"
+# Its file has no chat template: ours, built like its family's.
+GEMMA_TEMPLATE = ROOT / "tests/templates/families/gemma.jinja"
 START_S_MAX = 120
 NAME = "SmolLM2-135M-Instruct.Q4_1"
 
@@ -77,6 +80,15 @@ class Server:
         states = {state: int(metrics[f'pagewise_kv_blocks{{state="{state}"}}'])
                   for state in ("live", "cached", "free")}
         return {**states, "pool": int(metrics["pagewise_kv_pool_blocks"])}
+
+    def group_blocks(self, group, window, state="live"):
+        """Blocks of one layer group."""
+        name = f'pagewise_kv_group_blocks{{group="{group}",state="{state}",window="{window}"}}'
+        return int(self.metrics()[name])
+
+    def computed(self):
+        """Prompt tokens computed so far, of finished requests."""
+        return int(self.metrics()["vllm:request_prefill_kv_computed_tokens_sum"])
 
     def running(self):
         return int(self.metrics()["vllm:num_requests_running"])
@@ -144,6 +156,25 @@ def server():
 def uncached():
     """The same model with the prefix cache off: what every answer must be equal to."""
     with serving("--kv-memory", "64MiB", "--no-prefix-cache", "--alias", "*") as running:
+        yield running
+
+
+@contextlib.contextmanager
+def serving_gemma(*flags, template=GEMMA_TEMPLATE):
+    with serving("--chat-template", template, "--alias", "*", *flags, model=GEMMA) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def gemma():
+    """A model whose layers mostly see 512 positions; the cache is on."""
+    with serving_gemma("--kv-memory", "256MiB") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def gemma_uncached():
+    with serving_gemma("--kv-memory", "64MiB", "--no-prefix-cache") as running:
         yield running
 
 

@@ -21,6 +21,7 @@
 #include "server/byte_tokenizer_for_tests.h"
 #include "server/json_text.h"
 #include "server/openai/parse.h"
+#include "server/routes.h"
 #include "telemetry/metrics.h"
 #include "text/chat_template.h"
 
@@ -238,7 +239,10 @@ class Server {
     setup.model.eos_token = "</s>";
     setup.model.context_max = kContextMax;
     setup.model.choices_max = kChoicesMax;
-    if (key_file) setup.keys = ApiKeys::from_text(*key_file);
+    if (key_file) {
+      auto keys = ApiKeys::from_text(*key_file);
+      if (keys) setup.keys = *std::move(keys);
+    }
     setup.engine.submit = [this](engine::Request request,
                                  std::shared_ptr<engine::RequestSink> sink) -> Result<RequestId> {
       if (refuse_at_once) return Error{ErrorCode::kOverloaded, "the queue is full"};
@@ -247,6 +251,19 @@ class Server {
       return RequestId(1);
     };
     setup.engine.cancel = [](RequestId) {};
+    setup.operators.report_pool = [](OperatorPort::Done<engine::PoolReport> done) {
+      done(engine::PoolReport{});
+    };
+    setup.operators.resize_pool = [](uint64_t, OperatorPort::Done<engine::PoolReport> done) {
+      done(Error{ErrorCode::kPoolExhausted, "blocks are in use"});
+    };
+    setup.operators.report_cache = [](OperatorPort::Done<engine::CacheReport> done) {
+      done(engine::CacheReport{});
+    };
+    setup.operators.clear_cache = [](std::optional<std::string>,
+                                     OperatorPort::Done<engine::Cleared> done) {
+      done(engine::Cleared{});
+    };
     setup.snapshot = [] { return telemetry::EngineSnapshot{}; };
     setup.metrics = &metrics_;
     setup.clock = &clock;
@@ -352,7 +369,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   return 0;
 }
 
-#ifdef PAGEWISE_FUZZ
 extern "C" std::size_t LLVMFuzzerCustomMutator(uint8_t* data, std::size_t size,
                                                std::size_t size_max, unsigned int seed) {
   using namespace pagewise;
@@ -370,4 +386,3 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(uint8_t* data, std::size_t size,
   std::memcpy(data, out.data(), out.size());
   return out.size();
 }
-#endif

@@ -46,6 +46,7 @@ struct Coverage {
   uint64_t namespaces = 0;      // runs whose requests have several
   uint64_t windows = 0;         // runs with a sliding group
   uint64_t window_hit_tokens = 0, window_preemptions = 0;
+  uint64_t pools_grown = 0, pools_shrunk = 0, resizes_refused = 0;
 
   struct Count {
     const char* name;
@@ -82,6 +83,9 @@ struct Coverage {
       {"runs with windows", &Coverage::windows},
       {"tokens hit behind windows", &Coverage::window_hit_tokens},
       {"preemptions with windows", &Coverage::window_preemptions},
+      {"pools grown", &Coverage::pools_grown},
+      {"pools shrunk", &Coverage::pools_shrunk},
+      {"resizes refused", &Coverage::resizes_refused},
   };
 
   void add(const Coverage& other) {

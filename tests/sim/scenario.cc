@@ -237,6 +237,7 @@ Scenario make_scenario(Prng& prng) {
     if (with_spoiled && prng.below(6) == 0) spoil(prng, scenario, served, request);
     scenario.requests.push_back(std::move(request));
   }
+  if (prng.below(4) == 0) scenario.resize_share = prng.uniform() * 0.3;
   return scenario;
 }
 

@@ -19,6 +19,7 @@ TIDES_AIMED = 30
 TIDE_S_MIN, TIDE_S_MAX = 5, 60
 SAMPLE_PER_MINUTE = 10
 SAMPLE_MAX = 200
+ORACLE_SHARE, ORACLE_S_MIN = 0.1, 20  # of the run's time, and at least: where each answer takes long, fewer are asked for
 VIOLATIONS_KEPT = 50
 LAST_STREAMS = 6
 
@@ -40,7 +41,7 @@ class Run:
         self.violations = []
         self.started = time.monotonic()
         self.tides = []
-        self.oracle = {"compared": 0, "tokens": 0, "different": 0}
+        self.oracle = {"sampled": 0, "compared": 0, "tokens": 0, "different": 0}
         self.end = {}
         self.stopped = 0
         self.crowd = self.watch = self.sample = None
@@ -111,7 +112,8 @@ class Run:
     async def _tide(self, until, idle):
         loop, number = asyncio.get_running_loop(), len(self.tides)
         began, visits = loop.time(), self.crowd.visits
-        await self.crowd.tide(number, min(until, began + tide_seconds(self.options.minutes)))
+        length_s = tide_seconds(self.options.minutes)
+        await self.crowd.tide(number, min(until, began + length_s), length_s / 4)
         if self.server.ended() is not None:
             return
         await self._ebb(idle)
@@ -143,9 +145,13 @@ class Run:
 
     async def _ask_again(self):
         """The oracle: the sampled requests, each alone, with the cache off."""
+        self.oracle["sampled"] = len(self.sample.kept)
         self.say(f"asking {len(self.sample.kept)} requests again, each alone and without a cache")
         link = await Link.open(self.server.port)
+        ends = time.monotonic() + max(self.options.minutes * 60 * ORACLE_SHARE, ORACLE_S_MIN) * self.patience
         for name, kind, ask, bits in self.sample.kept:
+            if time.monotonic() > ends:
+                break
             body = {k: v for k, v in ask.body.items() if k not in ("stream", "stream_options")}
             await link.send(request_bytes("POST", ROUTES[ask.route], {**body, "cache_prompt": False}, ask.headers))
             status, _ = await link.read_head()

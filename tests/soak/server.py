@@ -14,7 +14,7 @@ from link import Link, request_bytes
 KEYS = ("soak-key-one", "soak-key-two", "soak-key-three")
 BLOCK_TOKENS = 16
 CONTEXT = 1536
-POOL_CONTEXTS = 1.6  # the pool in full contexts: a few long requests fill it
+POOL_CONTEXTS = 1.25  # the pool in full contexts: a few long requests fill it
 SEQS_MAX = 12
 QUEUE_MAX = 12
 LEASE_SHARE = 0.5

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/templates/expected.json: what Jinja2 makes of our templates and expressions; and
-tests/templates/families/expected.json: of templates built like those of known model families.
+tests/templates/families/expected.json: of templates built like those of known model families; and
+tests/templates/language.json: of the small templates in template_snippets.py.
 
 Jinja2 is set up as Transformers sets it up for chat templates (trim_blocks, lstrip_blocks, loop controls,
 a JSON filter that keeps characters). Run it after changing a template or adding a case:
@@ -17,6 +18,8 @@ import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox
+
+import template_snippets
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "templates"
 
@@ -271,8 +274,12 @@ def run_family(template, conversation):
     given.update({key: value for key, value in conversation.items() if key not in ("variables", "now")})
     if conversation.get("now", NOW) is not None:
         given["strftime_now"] = NOW.strftime
+    return run_with(template, bos_token="<s>", eos_token="</s>", **given)
+
+
+def run_with(template, **given):
     try:
-        return {"rendered": template.render(bos_token="<s>", eos_token="</s>", **given)}
+        return {"rendered": template.render(**given)}
     except Raised as raised:
         return {"raised": str(raised)}
     except Exception as error:
@@ -291,9 +298,30 @@ def write_families(env):
     (ROOT / "families" / "expected.json").write_text(text, encoding="utf-8")
 
 
+def write_language(env):
+    """Each small template with what Jinja2 makes of it; one that it does not even read is broken."""
+    context = template_snippets.CONTEXT
+    given = {**context["variables"], **{k: v for k, v in context.items() if k != "variables"}}
+    snippets = []
+    for source in template_snippets.SNIPPETS:
+        try:
+            template = env.from_string(source)
+        except jinja2.TemplateError:
+            snippets.append({"source": source, "broken": True})
+            continue
+        snippets.append({"source": source, **run_with(template, documents=None, bos_token="<s>", eos_token="</s>",
+                                                      strftime_now=NOW.strftime, **given)})
+    for source, name in template_snippets.REFUSED:
+        run_with(env.from_string(source), **given)  # that Jinja2 reads it is the point
+        snippets.append({"source": source, "refused": name})
+    out = {"jinja2": jinja2.__version__, "now": NOW_SECONDS, "context": context, "snippets": snippets}
+    (ROOT / "language.json").write_text(json.dumps(out, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
 def main():
     env = environment()
     write_families(env)
+    write_language(env)
     templates = []
     for path in sorted(ROOT.glob("*.jinja")):
         template = env.from_string(path.read_text(encoding="utf-8"))

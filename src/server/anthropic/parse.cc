@@ -12,6 +12,7 @@
 #include "server/cache_markers.h"
 #include "server/fields.h"
 #include "server/json_text.h"
+#include "server/template_input.h"
 
 namespace pagewise::server::anthropic {
 namespace {
@@ -107,7 +108,18 @@ std::string document_text(Fields& fields, const json::object& block, const std::
   return out;
 }
 
-/// Adds one block to `turn`; thinking blocks are accepted and left out.
+/// What an assistant thought is no content: templates that want it read it from its own field.
+void add_thinking(Turn& turn, std::string_view thought) {
+  if (thought.empty()) return;
+  for (const std::string_view name : {"reasoning_content", "reasoning"}) {
+    json::value& value = turn.fields[name];
+    if (!value.is_string()) value = json::string();
+    if (!value.get_string().empty()) value.get_string() += '\n';
+    value.get_string() += thought;
+  }
+}
+
+/// Adds one block to `turn`; a thinking block to its fields.
 void parse_block(Fields& fields, const json::value& value, const std::string& path, Turn& turn) {
   const json::object* block = value.if_object();
   if (block == nullptr) return fields.wrong_type(path, "an object");
@@ -127,7 +139,7 @@ void parse_block(Fields& fields, const json::value& value, const std::string& pa
       fields.invalid(fields.key(path, "type"),
                      fmt::format("'{}' belongs into assistant messages", *type));
     }
-    return;
+    return add_thinking(turn, fields.string(*block, path, "thinking").value_or(""));
   }
   if (turn.role == "system") return fields.invalid(fields.key(path, "type"), "must be 'text'");
   if (*type == "document") {
@@ -171,6 +183,7 @@ void parse_system(Fields& fields, const json::object& body, std::vector<Turn>& t
     for (std::size_t i = 0; i < blocks->size() && !fields.failed(); ++i) {
       const std::string path = fields.item("system", i);
       parse_block(fields, (*blocks)[i], path, turn);
+      if (!turn.blocks.empty()) turn.blocks.back().index = static_cast<int32_t>(i);
       if (i == 0 && !turn.blocks.empty() && turn.blocks[0].text.starts_with(kBillingHeader)) {
         turn.blocks.clear();
         continue;
@@ -215,7 +228,10 @@ Turn parse_message(Fields& fields, const json::object& message, const std::strin
       const std::size_t before = turn.blocks.size();
       const std::string block_path = fields.item(content_path, i);
       parse_block(fields, (*blocks)[i], block_path, turn);
-      if (turn.blocks.size() > before) block_paths.push_back(block_path);
+      if (turn.blocks.size() > before) {
+        turn.blocks.back().index = static_cast<int32_t>(i);
+        block_paths.push_back(block_path);
+      }
     }
   } else {
     fields.wrong_type(content_path, "a string or an array of blocks");
@@ -261,10 +277,14 @@ void parse_prompt(Fields& fields, const json::object& body, GenerationRequest& r
     if (message == nullptr) return fields.wrong_type(path, "an object");
     std::vector<std::string> block_paths;
     Turn turn = parse_message(fields, *message, path, i + 1 == messages->size(), block_paths);
+    for (ContentBlock& block : turn.blocks) block.message = static_cast<int32_t>(i);
     // Consecutive messages of one role are one turn.
     if (request.turns.size() > first && request.turns.back().role == turn.role) {
       std::move(turn.blocks.begin(), turn.blocks.end(),
                 std::back_inserter(request.turns.back().blocks));
+      if (const json::value* thought = turn.fields.if_contains("reasoning")) {
+        add_thinking(request.turns.back(), std::string_view(thought->get_string()));
+      }
       std::move(block_paths.begin(), block_paths.end(), std::back_inserter(paths.back()));
     } else {
       request.turns.push_back(std::move(turn));
@@ -303,13 +323,16 @@ void parse_model(Fields& fields, const json::object& body, GenerationRequest& re
   }
 }
 
-/// Accepted and without effect on a model that has no reasoning switch, but checked.
-void check_thinking(Fields& fields, const json::object& body, const GenerationRequest& request,
-                    bool counting) {
+/// Whether to think, for templates with a switch for it; others ignore it, but it is checked.
+void parse_thinking(Fields& fields, const json::object& body, bool counting,
+                    GenerationRequest& request) {
   const json::object* thinking = fields.object(body, "", "thinking");
   if (thinking == nullptr) return;
   const auto type = fields.string(*thinking, "thinking", "type");
   if (!type) return fields.missing("thinking.type");
+  if (*type == "enabled" || *type == "adaptive" || *type == "disabled") {
+    set_default(request.chat, "enable_thinking", *type != "disabled");
+  }
   if (*type == "enabled") {
     if (!counting && request.max_tokens == 0) {
       return fields.refuse("max_tokens", "max_tokens: 0 is not allowed when thinking is enabled");
@@ -323,6 +346,17 @@ void check_thinking(Fields& fields, const json::object& body, const GenerationRe
     }
   } else if (*type != "adaptive" && *type != "disabled" && *type != "between_tools") {
     fields.invalid("thinking.type", "must be 'enabled', 'adaptive', 'disabled' or 'between_tools'");
+  }
+}
+
+void parse_chat_input(Fields& fields, const json::object& body, bool counting,
+                      GenerationRequest& request) {
+  request.chat = parse_template_input(fields, body);
+  parse_thinking(fields, body, counting, request);
+  if (const json::object* config = fields.object(body, "", "output_config")) {
+    if (const auto effort = fields.string(*config, "output_config", "effort")) {
+      set_reasoning_effort(request.chat, *effort);
+    }
   }
 }
 
@@ -379,7 +413,7 @@ ApiResult<GenerationRequest> parse_messages_request(const json::object& body) {
   }
   refuse_unoffered(fields, body);
   parse_sampling(fields, body, request);
-  check_thinking(fields, body, request, false);
+  parse_chat_input(fields, body, false, request);
   parse_diagnostics(fields, body, request);
   request.use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
   request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
@@ -394,8 +428,18 @@ ApiResult<GenerationRequest> parse_count_tokens(const json::object& body) {
   request.format = Format::kMessages;
   parse_model(fields, body, request);
   refuse_unoffered(fields, body);
-  check_thinking(fields, body, request, true);
+  parse_chat_input(fields, body, true, request);
   parse_prompt(fields, body, request);
+  if (fields.failed()) return fields.error();
+  return request;
+}
+
+ApiResult<GenerationRequest> parse_explained(const json::object& body) {
+  auto request = parse_count_tokens(body);
+  if (!request) return request;
+  Fields fields(Surface::kAnthropic);
+  request->use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
+  request->cache_salt = fields.string(body, "", "cache_salt").value_or("");
   if (fields.failed()) return fields.error();
   return request;
 }

@@ -13,4 +13,7 @@ ApiResult<GenerationRequest> parse_messages_request(const json::object& body);
 /// The same prompt without `max_tokens`, for /v1/messages/count_tokens.
 ApiResult<GenerationRequest> parse_count_tokens(const json::object& body);
 
+/// The same, and what decides where it would be looked up; for /v1/cache/explain.
+ApiResult<GenerationRequest> parse_explained(const json::object& body);
+
 }  // namespace pagewise::server::anthropic

@@ -371,29 +371,22 @@ Finding classify(const Evidence& evidence) {
   Finding finding;
   finding.block = p.block;
   finding.offset = p.offset;
-  if (evidence.before.model != evidence.after.model) {
+  if (evidence.tokens_part) {
+    const bool same_texts =
+        p.block == evidence.before.blocks.size() && p.block == evidence.after.blocks.size();
+    if (same_texts) {
+      // The same request, rendered to other tokens: the template wrote something else.
+      finding.cause = Cause::kTemplate;
+    } else if ((finding.cause = structure(p))) {
+      finding.readable_share = loose_share(p);
+    } else if (!p.past_end() && p.a().role == p.b().role) {
+      finding.cause = inside_block(p, evidence, finding);
+    } else {
+      finding.cause = moved(p, evidence.shared_behind);
+    }
+  }
+  if (!finding.cause && evidence.before.model != evidence.after.model)
     finding.cause = Cause::kModel;
-    return finding;
-  }
-  if (!evidence.tokens_part) return finding;  // nothing is in the way
-  const bool same_texts =
-      p.block == evidence.before.blocks.size() && p.block == evidence.after.blocks.size();
-  if (same_texts) {
-    // The same request, rendered to other tokens: the template wrote something else.
-    finding.cause = Cause::kTemplate;
-    return finding;
-  }
-  finding.cause = structure(p);
-  if (finding.cause) {
-    finding.readable_share = loose_share(p);
-    return finding;
-  }
-  if (p.past_end()) return finding;  // one goes on where the other ends
-  if (p.a().role == p.b().role) {
-    finding.cause = inside_block(p, evidence, finding);
-  } else {
-    finding.cause = moved(p, evidence.shared_behind);
-  }
   return finding;
 }
 

@@ -4,7 +4,6 @@
 //
 // The first difference decides: what stands behind it could not have been read anyway. In order:
 //
-//   another model                                        model
 //   the same texts in other turns or roles               template
 //   a spelled beginning-of-sequence token                bos
 //   nothing but white space                              white_space
@@ -12,6 +11,7 @@
 //   a piece that changes by itself                       time_stamp, date, id, counter
 //   markup around the same words                         template
 //   anything else with shared text behind it             moved
+//   nothing of this, but another model                   model
 //   anything else                                        no cause: an honest, different request
 //
 // Where people ask their questions, in the last message, a difference is the normal case. There a

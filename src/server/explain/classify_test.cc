@@ -304,13 +304,16 @@ TEST(Classify, FindsNoCauseInWhatConversationsDo) {
   EXPECT_EQ(name_of(classify_pair(first, elsewhere)), "none") << "another application";
 }
 
-TEST(Classify, TellsAnotherModelBeforeAnythingElse) {
-  Document before = instructions("It is 14:03. "), after = instructions("It is 14:05. ");
+TEST(Classify, BlamesTheModelWhenNothingElseIsInTheWay) {
+  Document before = instructions("You are kind. "), after = before;
   after.model = "another";
   EXPECT_EQ(name_of(classify_pair(before, after)), "model");
-  before = after;
-  before.model = "one";
-  EXPECT_EQ(name_of(classify_pair(before, after)), "model");
+  EXPECT_EQ(name_of(classify_pair(before, instructions("You are kind. ", "And tea?"))), "none");
+  after.blocks[1].text = "And is there tea?";
+  EXPECT_EQ(name_of(classify_pair(before, after)), "model") << "with another question";
+  after = instructions("It is 14:05. ");
+  after.model = "another";
+  EXPECT_EQ(name_of(classify_pair(instructions("It is 14:03. "), after)), "time_stamp");
 }
 
 TEST(Classify, TellsTheSameTextsInOtherTurns) {

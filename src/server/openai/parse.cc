@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "server/cache_markers.h"
+#include "server/template_input.h"
 
 namespace pagewise::server::openai {
 namespace {
@@ -208,6 +209,11 @@ std::vector<Turn> parse_turns(Fields& fields, const json::object& body,
     } else {
       fields.wrong_type(content_path, "a string or an array of parts");
     }
+    for (std::size_t j = 0; j < turn.blocks.size(); ++j) {
+      turn.blocks[j].message = static_cast<int32_t>(i);
+      turn.blocks[j].index = static_cast<int32_t>(j);
+    }
+    turn.fields = message_fields(fields, *message, path);
     turns.push_back(std::move(turn));
   }
   return turns;
@@ -259,7 +265,7 @@ void parse_cache_options(Fields& fields, const json::object& body, GenerationReq
   }
 }
 
-void refuse_unoffered_chat(Fields& fields, const json::object& body) {
+void refuse_tools(Fields& fields, const json::object& body) {
   fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
   fields.not_offered(body, "", "functions", Fields::Shape::kArray, "tool use is");
   if (Fields::find(body, "tool_choice") != nullptr) {
@@ -267,6 +273,28 @@ void refuse_unoffered_chat(Fields& fields, const json::object& body) {
                   "tool_choice: only allowed with tools, which are not supported by this server");
   }
   fields.not_offered(body, "", "function_call", Fields::Shape::kStringOrObject, "tool use is");
+}
+
+/// What a prompt is made from, markers aside.
+void parse_conversation(Fields& fields, const json::object& body, std::vector<bool>& breakpoints,
+                        GenerationRequest& request) {
+  refuse_tools(fields, body);
+  request.turns = parse_turns(fields, body, breakpoints);
+  request.chat = parse_template_input(fields, body);
+  request.chat.open_answer = fields.boolean(body, "", "add_generation_prompt").value_or(true);
+  if (const auto effort = fields.string(body, "", "reasoning_effort")) {
+    set_reasoning_effort(request.chat, *effort);
+  }
+  if (fields.boolean(body, "", "continue_final_message").value_or(false)) {
+    request.continue_last = !request.turns.empty() && request.turns.back().role == "assistant";
+    if (!request.continue_last) {
+      fields.refuse("continue_final_message",
+                    "continue_final_message: the last message must be an assistant's");
+    }
+  }
+}
+
+void refuse_unoffered_chat(Fields& fields, const json::object& body) {
   if (const json::object* format = fields.object(body, "", "response_format")) {
     const auto type = fields.string(*format, "response_format", "type");
     if (!type) {
@@ -289,9 +317,13 @@ void refuse_unoffered_chat(Fields& fields, const json::object& body) {
 
 }  // namespace
 
-std::vector<Turn> parse_messages(Fields& fields, const json::object& body) {
+ApiResult<GenerationRequest> parse_prompt_only(const json::object& body) {
+  Fields fields(Surface::kOpenAi);
+  GenerationRequest request;
   std::vector<bool> breakpoints;
-  return parse_turns(fields, body, breakpoints);
+  parse_conversation(fields, body, breakpoints, request);
+  if (fields.failed()) return fields.error();
+  return request;
 }
 
 std::vector<TokenId> parse_token_ids(Fields& fields, const json::array& array,
@@ -318,16 +350,9 @@ ApiResult<GenerationRequest> parse_chat(const json::object& body, const ParseLim
   refuse_unoffered_chat(fields, body);
 
   std::vector<bool> breakpoints;
-  request.turns = parse_turns(fields, body, breakpoints);
+  parse_conversation(fields, body, breakpoints, request);
   if (!fields.failed()) settle_markers(fields, breakpoints, request);
   parse_cache_options(fields, body, request);
-  if (fields.boolean(body, "", "continue_final_message").value_or(false)) {
-    request.continue_last = !request.turns.empty() && request.turns.back().role == "assistant";
-    if (!request.continue_last) {
-      fields.refuse("continue_final_message",
-                    "continue_final_message: the last message must be an assistant's");
-    }
-  }
 
   const auto newer = fields.integer(body, "", "max_completion_tokens", 1, kIntegerMax);
   const auto older = fields.integer(body, "", "max_tokens", 1, kIntegerMax);
@@ -348,6 +373,7 @@ ApiResult<GenerationRequest> parse_completion(const json::object& body, const Pa
   GenerationRequest request;
   request.format = Format::kCompletion;
   parse_common(fields, body, limits, request);
+  refuse_tools(fields, body);
 
   const json::value* prompt = Fields::find(body, "prompt");
   // One prompt in an array is one prompt.

@@ -21,8 +21,8 @@ struct ParseLimits {
 ApiResult<GenerationRequest> parse_chat(const json::object& body, const ParseLimits& limits);
 ApiResult<GenerationRequest> parse_completion(const json::object& body, const ParseLimits& limits);
 
-/// `messages` alone, for /tokenize. Complains into `fields`.
-std::vector<Turn> parse_messages(Fields& fields, const json::object& body);
+/// What a chat request's prompt is made from, and nothing else of it: for /tokenize.
+ApiResult<GenerationRequest> parse_prompt_only(const json::object& body);
 /// Token ids of `array`, each below vocab_size.
 std::vector<TokenId> parse_token_ids(Fields& fields, const json::array& array,
                                      std::string_view path, uint32_t vocab_size);

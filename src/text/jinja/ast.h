@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -137,9 +138,12 @@ struct Set {
   std::string attribute;             // not empty: targets[0].attribute, a namespace's
   ExprPtr value;
 };
-/// {% set name %} ... {% endset %}
+/// {% set name %} ... {% endset %}, and {% filter ... %} ... {% endfilter %}, which has no target
+/// and prints. `filters` applies the filters to the variable kCaptured; null: none.
+inline constexpr std::string_view kCaptured = "{captured}";
 struct Capture {
   std::string target;
+  ExprPtr filters;
   Body body;
 };
 /// {% macro name(a, b=1) %} ... {% endmacro %}
@@ -147,6 +151,19 @@ struct Macro {
   std::string name;
   std::vector<std::string> parameters;
   std::vector<ExprPtr> defaults;  // by parameter; null: none
+  Body body;
+  // What the body reads of what it was called with beyond its parameters; others are refused.
+  bool reads_varargs = false, reads_kwargs = false, reads_caller = false;
+};
+/// {% call(parameters) macro(...) %} ... {% endcall %}: the macro may call the body as caller().
+struct CallBlock {
+  ExprPtr call;  // a NamedCall
+  Macro body;
+};
+/// {% with a = 1, b = 2 %} ... {% endwith %}: all values are read before any name is set.
+struct With {
+  std::vector<std::string> targets;
+  std::vector<ExprPtr> values;
   Body body;
 };
 /// A body in a scope of its own: {% generation %}.
@@ -158,7 +175,8 @@ struct Continue {};
 
 struct Statement {
   uint32_t line = 0;
-  std::variant<Output, Print, If, For, Set, Capture, Macro, Block, Break, Continue> node;
+  std::variant<Output, Print, If, For, Set, Capture, Macro, CallBlock, With, Block, Break, Continue>
+      node;
 };
 
 }  // namespace pagewise::text::jinja

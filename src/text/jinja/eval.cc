@@ -13,6 +13,11 @@
 
 namespace pagewise::text::jinja {
 
+/// The scopes that the body of a {% call %} sees.
+struct Closure {
+  std::vector<Variables> scopes;
+};
+
 namespace {
 
 /// How a body was left.
@@ -72,6 +77,11 @@ class Evaluator {
       for (const auto& [key, value] : *scope) {
         if (key == name) return value;
       }
+    }
+    if (const Builtin* function = find_function(name)) {
+      Callable callable;
+      callable.builtin = function;
+      return Value(callable);
     }
     return Value(Undefined{name});
   }
@@ -162,12 +172,18 @@ class Evaluator {
     }
     const ListPtr list = items.shared_list();
     if (list->items.empty()) return run(node.otherwise, out);
+    // Forgotten behind the last iteration: what it remembers may remember the loop.
+    struct Walk {
+      std::shared_ptr<Loop::State> state = std::make_shared<Loop::State>();
+      ~Walk() { state->seen.reset(); }
+    } const walk;
     for (std::size_t i = 0; i < list->items.size(); ++i) {
       // What an iteration sets is gone in the next one; only a namespace carries it on.
       scopes_.emplace_back();
       auto loop = std::make_shared<Loop>();
       loop->items = list;
       loop->index = i;
+      loop->state = walk.state;
       assign("loop", LoopPtr(std::move(loop)));
       PW_RETURN_IF_ERROR(at_line(line, session_.spend(1)));
       PW_RETURN_IF_ERROR(assign_all(line, node.targets, list->items[i]));
@@ -208,12 +224,53 @@ class Evaluator {
     return Flow::kNext;
   }
 
-  Result<Flow> execute(const Capture& node, uint32_t, Rope&) {
+  Result<Flow> execute(const Capture& node, uint32_t line, Rope& out) {
     Rope captured;
     scopes_.emplace_back();
     PW_ASSIGN_OR_RETURN(const Flow flow, run(node.body, captured));
     scopes_.pop_back();
-    assign(node.target, Value(std::move(captured)));
+    Value value(std::move(captured));
+    if (node.filters) {
+      scopes_.emplace_back();
+      assign(std::string(kCaptured), std::move(value));
+      PW_ASSIGN_OR_RETURN(value, eval(*node.filters));
+      scopes_.pop_back();
+    }
+    if (!node.target.empty()) {
+      assign(node.target, std::move(value));
+      return flow;
+    }
+    PW_ASSIGN_OR_RETURN(const Rope text, at_line(line, print(value, session_)));
+    PW_RETURN_IF_ERROR(write(line, text, out));
+    return flow;
+  }
+
+  Result<Flow> execute(const CallBlock& node, uint32_t line, Rope& out) {
+    uint64_t variables = 1;
+    for (const Variables& scope : scopes_) variables += scope.size();
+    PW_RETURN_IF_ERROR(at_line(line, session_.spend(variables)));
+    Callable caller;
+    caller.macro = &node.body;
+    caller.scopes = scopes_.size();
+    caller.closure = std::make_shared<const Closure>(Closure{scopes_});
+    PW_ASSIGN_OR_RETURN(const Value result,
+                        eval_call(std::get<NamedCall>(node.call->node), node.call->line, &caller));
+    PW_ASSIGN_OR_RETURN(const Rope text, at_line(line, print(result, session_)));
+    PW_RETURN_IF_ERROR(write(line, text, out));
+    return Flow::kNext;
+  }
+
+  Result<Flow> execute(const With& node, uint32_t line, Rope& out) {
+    std::vector<Value> values;
+    for (const ExprPtr& expr : node.values) {
+      PW_ASSIGN_OR_RETURN(Value value, eval(*expr));
+      values.push_back(std::move(value));
+    }
+    scopes_.emplace_back();
+    PW_RETURN_IF_ERROR(at_line(line, session_.spend_search(values.size() * values.size())));
+    for (std::size_t i = 0; i < values.size(); ++i) assign(node.targets[i], std::move(values[i]));
+    PW_ASSIGN_OR_RETURN(const Flow flow, run(node.body, out));
+    scopes_.pop_back();
     return flow;
   }
 
@@ -299,6 +356,11 @@ class Evaluator {
   }
 
   Result<Value> eval_node(const NamedCall& node, uint32_t line) {
+    return eval_call(node, line, nullptr);
+  }
+
+  /// `caller`: of a {% call %} around it; may be null.
+  Result<Value> eval_call(const NamedCall& node, uint32_t line, const Callable* caller) {
     PW_ASSIGN_OR_RETURN(const Value callee, at_line(line, look_up(node.name)));
     const auto refuse = [&](std::string message) {
       return at_line(line, Error{ErrorCode::kInvalidArgument, std::move(message)});
@@ -314,63 +376,144 @@ class Evaluator {
     }
     const Macro* macro = callee.callable()->macro;
     if (macro == nullptr) {
-      const Builtin& builtin = *callee.callable()->builtin;
-      if (arguments.size() != builtin.required || !node.named.empty()) {
-        return refuse(fmt::format("'{}' takes {} argument(s)", node.name, builtin.required));
-      }
-      const Value subject;
-      Call call{builtin.name, subject, {}, {}, {}, session_};
-      call.arguments.assign(arguments.begin(), arguments.end());
-      return at_line(line, builtin.function(call));
+      return call_builtin(node, line, *callee.callable()->builtin, std::move(arguments));
     }
-    if (arguments.size() > macro->parameters.size()) {
+    if (arguments.size() > macro->parameters.size() && !macro->reads_varargs) {
       return refuse(fmt::format("macro '{}' takes at most {} argument(s)", node.name,
                                 macro->parameters.size()));
     }
-    Variables named;
+    if (caller != nullptr && !macro->reads_caller) {
+      return refuse(fmt::format("macro '{}' has no use for a caller", node.name));
+    }
+    MacroCall call{*callee.callable(), arguments, {}, {}, caller};
     for (const auto& [name, argument] : node.named) {
       const auto& parameters = macro->parameters;
       const auto place = std::find(parameters.begin(), parameters.end(), name);
-      if (place == parameters.end() ||
-          static_cast<std::size_t>(place - parameters.begin()) < arguments.size()) {
+      const bool known = place != parameters.end();
+      if (known ? static_cast<std::size_t>(place - parameters.begin()) < arguments.size()
+                : !macro->reads_kwargs) {
         return refuse(fmt::format("macro '{}' takes no other argument '{}'", node.name, name));
       }
       PW_ASSIGN_OR_RETURN(Value value, eval(*argument));
-      named.emplace_back(name, std::move(value));
+      if (known) {
+        call.named.emplace_back(name, std::move(value));
+      } else {
+        call.others.emplace_back(make_text(name), std::move(value));
+      }
     }
-    return call_macro(*macro, callee.callable()->scopes, arguments, named);
+    return call_macro(call);
   }
 
-  Result<Value> call_macro(const Macro& macro, std::size_t visible,
-                           const std::vector<Value>& arguments, const Variables& named) {
+  /// A function under another name, or one that only some renderings have.
+  Result<Value> call_builtin(const NamedCall& node, uint32_t line, const Builtin& builtin,
+                             std::vector<Value> arguments) {
+    const Value subject;
+    Call call{builtin.name, subject, {}, {}, {}, session_};
+    call.arguments.resize(builtin.parameters.size());
+    const auto refuse = [&] {
+      return at_line(line, Error{ErrorCode::kInvalidArgument,
+                                 fmt::format("'{}' does not take these arguments", node.name)});
+    };
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (i < call.arguments.size()) {
+        call.arguments[i] = std::move(arguments[i]);
+      } else if (builtin.any_positional) {
+        call.rest.push_back(std::move(arguments[i]));
+      } else {
+        return refuse();
+      }
+    }
+    for (const auto& [name, argument] : node.named) {
+      PW_ASSIGN_OR_RETURN(Value value, eval(*argument));
+      const auto place = std::find(builtin.parameters.begin(), builtin.parameters.end(), name);
+      const auto slot = static_cast<std::size_t>(place - builtin.parameters.begin());
+      if (place == builtin.parameters.end()) {
+        if (!builtin.any_named) return refuse();
+        call.named.emplace_back(name, std::move(value));
+      } else if (call.arguments[slot]) {
+        return refuse();
+      } else {
+        call.arguments[slot] = std::move(value);
+      }
+    }
+    for (std::size_t i = 0; i < builtin.required; ++i) {
+      if (!call.arguments[i]) return refuse();
+    }
+    auto result = builtin.function(call);
+    if (builtin.raises) return result;
+    return at_line(line, std::move(result));
+  }
+
+  struct MacroCall {
+    const Callable& callee;
+    const std::vector<Value>& arguments;
+    Variables named;
+    std::vector<std::pair<Value, Value>> others;  // names that are no parameters
+    const Callable* caller;
+  };
+
+  Result<Value> call_macro(const MacroCall& call) {
+    const Macro& macro = *call.callee.macro;
     // The macro sees what stands around its definition, not what its caller sees.
-    visible = std::min(visible, scopes_.size());
-    const auto first_hidden = scopes_.begin() + static_cast<std::ptrdiff_t>(visible);
-    std::vector<Variables> hidden(std::make_move_iterator(first_hidden),
-                                  std::make_move_iterator(scopes_.end()));
-    scopes_.resize(visible);
+    std::vector<Variables> hidden;
+    if (call.callee.closure != nullptr) {
+      hidden = std::exchange(scopes_, call.callee.closure->scopes);
+      uint64_t variables = 1;
+      for (const Variables& scope : scopes_) variables += scope.size();
+      PW_RETURN_IF_ERROR(session_.spend(variables));
+    } else {
+      const std::size_t visible = std::min(call.callee.scopes, scopes_.size());
+      const auto first_hidden = scopes_.begin() + static_cast<std::ptrdiff_t>(visible);
+      hidden.assign(std::make_move_iterator(first_hidden), std::make_move_iterator(scopes_.end()));
+      scopes_.resize(visible);
+    }
+    const std::size_t visible = scopes_.size();
     scopes_.emplace_back();
+    PW_RETURN_IF_ERROR(bind_parameters(macro, call));
+    Rope out;
+    PW_ASSIGN_OR_RETURN(const Flow flow, run(macro.body, out));
+    (void)flow;  // the parser lets no break out of a macro
+    if (call.callee.closure != nullptr) {
+      scopes_ = std::move(hidden);
+      return Value(std::move(out));
+    }
+    scopes_.resize(visible);
+    scopes_.insert(scopes_.end(), std::make_move_iterator(hidden.begin()),
+                   std::make_move_iterator(hidden.end()));
+    return Value(std::move(out));
+  }
+
+  Status bind_parameters(const Macro& macro, const MacroCall& call) {
     for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
       const std::string& parameter = macro.parameters[i];
       Value value(Undefined{parameter});
-      const auto given = std::find_if(named.begin(), named.end(),
+      const auto given = std::find_if(call.named.begin(), call.named.end(),
                                       [&](const auto& entry) { return entry.first == parameter; });
-      if (i < arguments.size()) {
-        value = arguments[i];
-      } else if (given != named.end()) {
+      if (i < call.arguments.size()) {
+        value = call.arguments[i];
+      } else if (given != call.named.end()) {
         value = given->second;
       } else if (macro.defaults[i]) {
         PW_ASSIGN_OR_RETURN(value, eval(*macro.defaults[i]));
       }
       assign(parameter, std::move(value));
     }
-    Rope out;
-    PW_ASSIGN_OR_RETURN(const Flow flow, run(macro.body, out));
-    (void)flow;  // the parser lets no break out of a macro
-    scopes_.resize(visible);
-    scopes_.insert(scopes_.end(), std::make_move_iterator(hidden.begin()),
-                   std::make_move_iterator(hidden.end()));
-    return Value(std::move(out));
+    if (macro.reads_varargs) {
+      const auto first = std::min(macro.parameters.size(), call.arguments.size());
+      PW_ASSIGN_OR_RETURN(Value rest,
+                          make_list({call.arguments.begin() + static_cast<std::ptrdiff_t>(first),
+                                     call.arguments.end()},
+                                    true));
+      assign("varargs", std::move(rest));
+    }
+    if (macro.reads_kwargs) {
+      PW_ASSIGN_OR_RETURN(Value others, make_dict(call.others));
+      assign("kwargs", std::move(others));
+    }
+    if (macro.reads_caller) {
+      assign("caller", call.caller != nullptr ? Value(*call.caller) : Value(Undefined{"caller"}));
+    }
+    return Status::ok();
   }
 
   Result<Value> eval_node(const Unary& node, uint32_t line) {

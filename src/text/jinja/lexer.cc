@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/jinja/lexer.h"
 
+#include <charconv>
 #include <utility>
 
 #include "gguf/gguf.h"
@@ -72,6 +73,8 @@ class Lexer {
              count_lines(data);
     if (tag_kind == '#') {
       lex_comment();
+    } else if (tag_kind == '%' && lex_raw()) {
+      return;
     } else {
       lex_expression(tag_kind == '%');
     }
@@ -84,6 +87,54 @@ class Lexer {
     const std::size_t line = newline == std::string_view::npos ? 0 : newline + 1;
     if (trailing_space(data) >= data.size() - line) return data.substr(0, line);
     return data;
+  }
+
+  /// The end of a tag that has nothing but `word` in it, from `at` behind its opening on; npos for
+  /// any other tag. `sign`: the one before the '%}'.
+  std::size_t end_of_tag(std::size_t at, std::string_view word, char& sign) const {
+    const auto skip_space = [&] {
+      while (at < source_.size() && is_space(source_[at])) ++at;
+    };
+    skip_space();
+    if (!std::string_view(source_).substr(at).starts_with(word)) return std::string::npos;
+    at += word.size();
+    skip_space();
+    sign = at < source_.size() ? source_[at] : '\0';
+    if (sign == '-' || sign == '+') ++at;
+    if (!std::string_view(source_).substr(at).starts_with("%}")) return std::string::npos;
+    return at + 2;
+  }
+
+  /// {% raw %} ... {% endraw %}: text, whatever tags stand in it. False when it is another tag.
+  bool lex_raw() {
+    char sign = '\0';
+    const std::size_t begin = end_of_tag(at_, "raw", sign);
+    if (begin == std::string::npos) return false;
+    line_ += count_lines(std::string_view(source_).substr(at_, begin - at_));
+    at_ = begin;
+    close_tag(sign, false);  // unlike other tags' ends, it keeps the newline
+    for (std::size_t tag = source_.find("{%", at_); tag != std::string::npos;
+         tag = source_.find("{%", tag + 2)) {
+      const char before = tag + 2 < source_.size() ? source_[tag + 2] : '\0';
+      const bool has_sign = before == '-' || before == '+';
+      const std::size_t end = end_of_tag(tag + (has_sign ? 3 : 2), "endraw", sign);
+      if (end == std::string::npos) continue;
+      std::string_view data = std::string_view(source_).substr(at_, tag - at_);
+      if (before == '-') {
+        data = data.substr(0, data.size() - trailing_space(data));
+      } else if (before != '+') {
+        data = without_indent(data);
+      }
+      const uint32_t lines = count_lines(std::string_view(source_).substr(at_, end - at_));
+      const uint32_t shown = count_lines(data);
+      add_data(data);
+      line_ += lines - shown;
+      at_ = end;
+      close_tag(sign, true);
+      return true;
+    }
+    fail("a {% raw %} has no {% endraw %}");
+    return true;
   }
 
   void lex_comment() {
@@ -154,10 +205,15 @@ class Lexer {
   void lex_number() {
     const std::size_t begin = at_;
     const bool after_dot = begin > 0 && source_[begin - 1] == '.';
-    const auto digits = [&] {
-      while (at_ < source_.size() && is_digit(source_[at_])) ++at_;
-    };
     const auto digit_at = [&](std::size_t i) { return i < source_.size() && is_digit(source_[i]); };
+    const auto digits = [&] {
+      // One underscore may stand between two digits.
+      while (digit_at(at_) || (at_ > begin && at_ < source_.size() && source_[at_] == '_' &&
+                               is_digit(source_[at_ - 1]) && digit_at(at_ + 1))) {
+        ++at_;
+      }
+    };
+    if (!after_dot && lex_based_number()) return;
     digits();
     bool is_float = false;
     if (!after_dot && at_ < source_.size() && source_[at_] == '.' && digit_at(at_ + 1)) {
@@ -174,7 +230,31 @@ class Lexer {
         digits();
       }
     }
-    add(is_float ? TokenKind::kFloat : TokenKind::kInteger, source_.substr(begin, at_ - begin));
+    std::string number = source_.substr(begin, at_ - begin);
+    std::erase(number, '_');
+    add(is_float ? TokenKind::kFloat : TokenKind::kInteger, number);
+  }
+
+  /// 0x1F, 0o17, 0b101: handed on in decimal. False when it is no such number.
+  bool lex_based_number() {
+    if (source_[at_] != '0' || at_ + 2 >= source_.size()) return false;
+    const char mark = static_cast<char>(source_[at_ + 1] | 0x20);
+    const int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+    if (base == 0) return false;
+    std::size_t end = at_ + 2;
+    std::string digits;
+    while (end < source_.size() &&
+           (is_digit(source_[end]) || is_name_start(source_[end]) || source_[end] == '_')) {
+      if (source_[end] != '_') digits += source_[end];
+      ++end;
+    }
+    uint64_t value = 0;
+    const char* last = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), last, value, base);
+    if (digits.empty() || error != std::errc() || stop != last) return false;
+    add(TokenKind::kInteger, std::to_string(value));
+    at_ = end;
+    return true;
   }
 
   void lex_string(char quote) {

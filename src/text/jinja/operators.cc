@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/jinja/format.h"
 #include "text/jinja/strings.h"
 
 namespace pagewise::text::jinja {
@@ -137,6 +138,16 @@ Result<Value> repeat(const Rope& text, int64_t times, Session& session) {
   return Value(std::move(out));
 }
 
+Result<Value> repeat_list(const List& list, int64_t times, Session& session) {
+  std::vector<Value> items;
+  if (!list.items.empty()) {
+    times = std::clamp<int64_t>(times, 0, static_cast<int64_t>(Session::kListItemsMax) + 1);
+    PW_RETURN_IF_ERROR(session.spend_list(list.items.size() * static_cast<std::size_t>(times)));
+    for (; times > 0; --times) items.insert(items.end(), list.items.begin(), list.items.end());
+  }
+  return make_list(std::move(items), list.is_tuple);
+}
+
 Result<Value> concatenate(const Rope& left, const Rope& right, Session& session) {
   PW_RETURN_IF_ERROR(session.spend_text(left.size() + right.size()));
   Rope out = left;
@@ -166,12 +177,12 @@ Result<bool> contains(const Value& container, const Value& item, Session& sessio
   return wrong_types(Operator::kIn, item, container);
 }
 
-/// -1, 0 or 1. Only numbers and texts have an order here.
+/// -1, 0 or 1.
 Result<int> order(Operator op, const Value& left, const Value& right, Session& session) {
-  if (left.is_number() && right.is_number()) return compare_order(left, right);
-  if (left.text() == nullptr || right.text() == nullptr) return wrong_types(op, left, right);
-  PW_RETURN_IF_ERROR(session.spend_text(std::min(left.text()->size(), right.text()->size())));
-  return compare_order(left, right);
+  PW_RETURN_IF_ERROR(session.spend(1 + std::min(weight_of(left), weight_of(right)) / 16));
+  const Result<int> compared = compare_values(left, right);
+  if (!compared) return wrong_types(op, left, right);
+  return compared;
 }
 
 /// Index `at` of something with `count` items, counted from the end when negative.
@@ -214,16 +225,30 @@ std::vector<std::size_t> slice_indices(std::optional<int64_t> start, std::option
 
 }  // namespace
 
-int compare_order(const Value& left, const Value& right) {
+Result<int> compare_values(const Value& left, const Value& right) {
   if (left.is_integral() && right.is_integral()) {
     return left.integral() < right.integral() ? -1 : left.integral() > right.integral() ? 1 : 0;
   }
   if (left.is_number() && right.is_number()) {
     return left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
   }
-  // The bytes of UTF-8 are in the order of the code points.
-  const int compared = left.text()->bytes().compare(right.text()->bytes());
-  return compared < 0 ? -1 : compared > 0 ? 1 : 0;
+  if (left.text() != nullptr && right.text() != nullptr) {
+    // The bytes of UTF-8 are in the order of the code points.
+    const int compared = left.text()->bytes().compare(right.text()->bytes());
+    return compared < 0 ? -1 : compared > 0 ? 1 : 0;
+  }
+  const List* a = left.list();
+  const List* b = right.list();
+  if (a == nullptr || b == nullptr || a->is_tuple != b->is_tuple) {
+    if (left.is_undefined()) return undefined_error(left);
+    if (right.is_undefined()) return undefined_error(right);
+    return fail(fmt::format("'{}' and '{}' have no order", type_name(left), type_name(right)));
+  }
+  for (std::size_t i = 0; i < std::min(a->items.size(), b->items.size()); ++i) {
+    // Equal items need no order: the first that differs decides.
+    if (!equal(a->items[i], b->items[i])) return compare_values(a->items[i], b->items[i]);
+  }
+  return a->items.size() < b->items.size() ? -1 : a->items.size() > b->items.size() ? 1 : 0;
 }
 
 Error undefined_error(const Value& value) {
@@ -273,6 +298,15 @@ Result<Value> apply_binary(Operator op, const Value& left, const Value& right, S
   if (op == Operator::kMultiply && left.is_integral() && right.text() != nullptr) {
     return repeat(*right.text(), left.integral(), session);
   }
+  if (op == Operator::kModulo && left.text() != nullptr) {
+    return format_percent(*left.text(), right, session);
+  }
+  if (op == Operator::kMultiply && left.list() != nullptr && right.is_integral()) {
+    return repeat_list(*left.list(), right.integral(), session);
+  }
+  if (op == Operator::kMultiply && left.is_integral() && right.list() != nullptr) {
+    return repeat_list(*right.list(), left.integral(), session);
+  }
   return wrong_types(op, left, right);
 }
 
@@ -299,24 +333,59 @@ Result<bool> apply_comparison(Operator op, const Value& left, const Value& right
   }
 }
 
-Result<Value> get_attribute(const Value& value, std::string_view name, Session& session) {
-  if (value.is_undefined()) return undefined_error(value);
-  if (value.loop() != nullptr) return value.loop()->attribute(name);
-  const Value* found = nullptr;
+namespace {
+
+/// A method that is named and not called: it is defined and true, and that is all it is good for.
+Value dict_method(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"copy", "get", "items", "keys", "values"};
+  if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
+    return Undefined{std::string(name)};
+  }
+  Callable method;
+  method.builtin = find_method(name);
+  return method;
+}
+
+/// The entry, member or attribute of this name, or null.
+Result<const Value*> find_member(const Value& value, std::string_view name, Session& session) {
+  if (const List* list = value.list(); list != nullptr && list->is_group) {
+    if (name == "grouper") return &list->items[0];
+    if (name == "list") return &list->items[1];
+  }
   if (const Dict* dict = value.dict()) {
     PW_RETURN_IF_ERROR(session.spend_search(dict->entries.size()));
-    found = dict->find(name);
+    return dict->find(name);
   }
   if (const Namespace* name_space = value.name_space()) {
     PW_RETURN_IF_ERROR(session.spend_search(name_space->values.size()));
-    found = name_space->find(name);
+    return name_space->find(name);
   }
+  return static_cast<const Value*>(nullptr);
+}
+
+}  // namespace
+
+Result<Value> get_attribute(const Value& value, std::string_view name, Session& session) {
+  if (value.is_undefined()) return undefined_error(value);
+  if (value.loop() != nullptr) return value.loop()->attribute(name);
+  if (value.callable() != nullptr && value.callable()->macro != nullptr && name == "name") {
+    return make_text(value.callable()->macro->name);
+  }
+  if (value.dict() != nullptr) {
+    // As in Python a method hides an entry of its name; entry['items'] finds it.
+    Value method = dict_method(name);
+    if (!method.is_undefined()) return method;
+  }
+  PW_ASSIGN_OR_RETURN(const Value* found, find_member(value, name, session));
   return found != nullptr ? *found : Value(Undefined{std::string(name)});
 }
 
 Result<Value> get_item(const Value& value, const Value& key, Session& session) {
   if (value.is_undefined()) return undefined_error(value);
-  if (key.text() != nullptr) return get_attribute(value, key.text()->bytes(), session);
+  if (key.text() != nullptr) {
+    PW_ASSIGN_OR_RETURN(const Value* found, find_member(value, key.text()->bytes(), session));
+    return found != nullptr ? *found : get_attribute(value, key.text()->bytes(), session);
+  }
   if (key.is_integral()) {
     if (const List* list = value.list()) {
       const auto index = resolve_index(key.integral(), list->items.size());

@@ -18,8 +18,9 @@ Result<Value> apply_unary(Operator op, const Value& operand);
 Result<Value> apply_binary(Operator op, const Value& left, const Value& right, Session& session);
 Result<bool> apply_comparison(Operator op, const Value& left, const Value& right, Session& session);
 
-/// -1, 0 or 1: how numbers and texts are ordered. Requires: both numbers, or both texts.
-int compare_order(const Value& left, const Value& right);
+/// -1, 0 or 1: how numbers, texts, and lists of such are ordered. Cost: the lesser weight. Errors:
+/// kInvalidArgument for values that have no order.
+Result<int> compare_values(const Value& left, const Value& right);
 
 /// value.name: a namespace's, loop's or dictionary's; else undefined. Errors: on an undefined
 /// value.

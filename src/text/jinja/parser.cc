@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "gguf/gguf.h"
 #include "text/jinja/lexer.h"
 
 namespace pagewise::text::jinja {
@@ -18,7 +19,6 @@ namespace {
 // Deeper than any real template by far, shallow enough for a thread's stack.
 constexpr uint32_t kNestingMax = 60;
 constexpr uint32_t kExprDepthMax = 200;
-constexpr std::size_t kSourceBytesMax = std::size_t{1} << 20;
 
 /// Keywords that end an expression or belong to a statement, so that they are no variables.
 constexpr std::string_view kReserved[] = {"and", "or", "not", "in", "is", "if", "else"};
@@ -31,10 +31,13 @@ class Parser {
     Parsed parsed;
     PW_ASSIGN_OR_RETURN(parsed.body, parse_body({}));
     for (const auto& [name, line] : unknown_functions_) {
-      if (tested_names_.contains(name) || macros_.contains(name)) continue;
+      if (tested_names_.contains(name) || macros_.contains(name) || bound_names_.contains(name)) {
+        continue;
+      }
       if (name != "strftime_now") return unsupported("function", name, line);
       parsed.needs_time = true;
     }
+    parsed.names_read = std::move(names_read_);
     return parsed;
   }
 
@@ -115,7 +118,8 @@ class Parser {
   }
   static Error unsupported(std::string_view kind, std::string_view name, uint32_t line) {
     return {ErrorCode::kUnsupported,
-            fmt::format("{} '{}' at line {} is not supported", kind, name, line)};
+            // The name may be a string of the template, with anything in it.
+            fmt::format("{} '{}' at line {} is not supported", kind, gguf::printable(name), line)};
   }
 
   /// One level of recursion of the parser itself.
@@ -176,6 +180,9 @@ class Parser {
     if (keyword.text == "for") return parse_for(keyword.line);
     if (keyword.text == "set") return parse_set(keyword.line);
     if (keyword.text == "macro") return parse_macro(keyword.line);
+    if (keyword.text == "call") return parse_call_block(keyword.line);
+    if (keyword.text == "with") return parse_with(keyword.line);
+    if (keyword.text == "filter") return parse_filter_block(keyword.line);
     if (keyword.text == "generation") return parse_generation(keyword.line);
     if (keyword.text == "break" || keyword.text == "continue") {
       if (loops_ == 0) {
@@ -215,7 +222,9 @@ class Parser {
     std::vector<std::string> targets;
     const bool parenthesized = accept_operator("(");
     do {
+      if (at_operator("(")) return unsupported("unpacking into", "(...)", peek().line);
       PW_ASSIGN_OR_RETURN(std::string target, expect_identifier());
+      bound_names_.insert(target);
       targets.push_back(std::move(target));
     } while (accept_operator(","));
     if (parenthesized) PW_RETURN_IF_ERROR(expect_operator(")"));
@@ -226,8 +235,7 @@ class Parser {
     For result;
     PW_ASSIGN_OR_RETURN(result.targets, parse_targets());
     if (!accept_name("in")) return malformed("expected 'in'");
-    PW_ASSIGN_OR_RETURN(result.items, parse_or());
-    if (at_operator(",")) return unsupported("a loop over", "a, b", peek().line);
+    PW_ASSIGN_OR_RETURN(result.items, parse_tuple(&Parser::parse_or));
     if (accept_name("if")) {
       PW_ASSIGN_OR_RETURN(result.filter, parse_or());
     }
@@ -256,10 +264,12 @@ class Parser {
       PW_RETURN_IF_ERROR(end_tag());
       return Statement{line, std::move(result)};
     }
-    if (at_operator("|")) return unsupported("statement", "set with a filter", line);
     if (result.targets.size() > 1 || !result.attribute.empty()) return malformed("expected '='");
+    Capture capture{result.targets[0], {}, {}};
+    if (at_operator("|")) {
+      PW_ASSIGN_OR_RETURN(capture.filters, parse_captured_filters(false));
+    }
     PW_RETURN_IF_ERROR(end_tag());
-    Capture capture{result.targets[0], {}};
     // A loop may not be left from inside: the captured text would be lost half-way.
     const uint32_t loops = std::exchange(loops_, 0);
     PW_ASSIGN_OR_RETURN(capture.body, parse_body({"endset"}));
@@ -273,8 +283,18 @@ class Parser {
     Macro macro;
     PW_ASSIGN_OR_RETURN(macro.name, expect_identifier());
     PW_RETURN_IF_ERROR(expect_operator("("));
+    PW_RETURN_IF_ERROR(parse_parameters(macro));
+    PW_RETURN_IF_ERROR(end_tag());
+    PW_RETURN_IF_ERROR(parse_macro_body(macro, "endmacro"));
+    macros_.insert(macro.name);
+    return Statement{line, std::move(macro)};
+  }
+
+  /// name, name=default, ... ), behind the opening parenthesis.
+  Status parse_parameters(Macro& macro) {
     while (!accept_operator(")")) {
       PW_ASSIGN_OR_RETURN(std::string parameter, expect_identifier());
+      bound_names_.insert(parameter);
       macro.parameters.push_back(std::move(parameter));
       ExprPtr otherwise;
       if (accept_operator("=")) {
@@ -285,14 +305,76 @@ class Parser {
       macro.defaults.push_back(std::move(otherwise));
       if (!at_operator(")")) PW_RETURN_IF_ERROR(expect_operator(","));
     }
+    return Status::ok();
+  }
+
+  Status parse_macro_body(Macro& macro, std::string_view end) {
+    const uint32_t loops = std::exchange(loops_, 0);
+    std::set<std::string, std::less<>> outside = std::exchange(names_read_, {});
+    ++macro_depth_;
+    PW_ASSIGN_OR_RETURN(macro.body, parse_body({end}));
+    --macro_depth_;
+    loops_ = loops;
+    macro.reads_varargs = names_read_.contains("varargs");
+    macro.reads_kwargs = names_read_.contains("kwargs");
+    macro.reads_caller = names_read_.contains("caller");
+    names_read_.merge(outside);
+    take();  // the end's name
+    return end_tag();
+  }
+
+  Result<Statement> parse_call_block(uint32_t line) {
+    CallBlock block;
+    if (accept_operator("(")) PW_RETURN_IF_ERROR(parse_parameters(block.body));
+    PW_ASSIGN_OR_RETURN(block.call, parse_unary(false));
+    if (!std::holds_alternative<NamedCall>(block.call->node)) {
+      return unsupported("call of", "what is no macro", line);
+    }
+    PW_RETURN_IF_ERROR(end_tag());
+    block.body.name = "caller";
+    PW_RETURN_IF_ERROR(parse_macro_body(block.body, "endcall"));
+    return Statement{line, std::move(block)};
+  }
+
+  Result<Statement> parse_with(uint32_t line) {
+    With with;
+    while (peek().kind != TokenKind::kBlockEnd) {
+      PW_ASSIGN_OR_RETURN(std::string target, expect_identifier());
+      PW_RETURN_IF_ERROR(expect_operator("="));
+      PW_ASSIGN_OR_RETURN(ExprPtr value, parse_expression());
+      bound_names_.insert(target);
+      with.targets.push_back(std::move(target));
+      with.values.push_back(std::move(value));
+      if (peek().kind != TokenKind::kBlockEnd) PW_RETURN_IF_ERROR(expect_operator(","));
+    }
+    PW_RETURN_IF_ERROR(end_tag());
+    PW_ASSIGN_OR_RETURN(with.body, parse_body({"endwith"}));
+    take();  // endwith
+    PW_RETURN_IF_ERROR(end_tag());
+    return Statement{line, std::move(with)};
+  }
+
+  Result<Statement> parse_filter_block(uint32_t line) {
+    Capture capture;
+    PW_ASSIGN_OR_RETURN(capture.filters, parse_captured_filters(true));
     PW_RETURN_IF_ERROR(end_tag());
     const uint32_t loops = std::exchange(loops_, 0);
-    PW_ASSIGN_OR_RETURN(macro.body, parse_body({"endmacro"}));
+    PW_ASSIGN_OR_RETURN(capture.body, parse_body({"endfilter"}));
     loops_ = loops;
-    take();  // endmacro
+    take();  // endfilter
     PW_RETURN_IF_ERROR(end_tag());
-    macros_.insert(macro.name);
-    return Statement{line, std::move(macro)};
+    return Statement{line, std::move(capture)};
+  }
+
+  /// Filters over what a block captures; `bare`: the first one stands without its '|'.
+  Result<ExprPtr> parse_captured_filters(bool bare) {
+    PW_ASSIGN_OR_RETURN(ExprPtr value, make(peek().line, Name{std::string(kCaptured)},
+                                            std::initializer_list<uint32_t>{0}));
+    while (bare || accept_operator("|")) {
+      bare = false;
+      PW_ASSIGN_OR_RETURN(value, parse_filter(std::move(value)));
+    }
+    return value;
   }
 
   /// Marks what an assistant wrote, for training; here only a scope.
@@ -334,9 +416,10 @@ class Parser {
   }
 
   /// An expression, or several separated by commas: a tuple.
-  Result<ExprPtr> parse_tuple() {
+  Result<ExprPtr> parse_tuple() { return parse_tuple(&Parser::parse_expression); }
+  Result<ExprPtr> parse_tuple(Result<ExprPtr> (Parser::*parse_item)()) {
     const uint32_t line = peek().line;
-    PW_ASSIGN_OR_RETURN(ExprPtr first, parse_expression());
+    PW_ASSIGN_OR_RETURN(ExprPtr first, (this->*parse_item)());
     if (!at_operator(",")) return first;
     ListDisplay tuple;
     tuple.is_tuple = true;
@@ -346,7 +429,7 @@ class Parser {
           peek().kind == TokenKind::kBlockEnd) {
         break;
       }
-      PW_ASSIGN_OR_RETURN(ExprPtr item, parse_expression());
+      PW_ASSIGN_OR_RETURN(ExprPtr item, (this->*parse_item)());
       tuple.items.push_back(std::move(item));
     }
     const uint32_t depth = deepest(tuple.items);
@@ -494,7 +577,7 @@ class Parser {
     PW_ASSIGN_OR_RETURN(value, parse_postfix(std::move(value)));
     if (!with_filters) return value;
     while (true) {
-      if (at_operator("|")) {
+      if (accept_operator("|")) {
         PW_ASSIGN_OR_RETURN(value, parse_filter(std::move(value)));
       } else if (at_name("is")) {
         PW_ASSIGN_OR_RETURN(value, parse_test(std::move(value)));
@@ -562,12 +645,16 @@ class Parser {
       return Error{ErrorCode::kMalformed,
                    fmt::format("line {}: unexpected '{}'", token.line, name)};
     }
-    if (!at_operator("(")) return make(token.line, Name{name}, {0});
+    if (!at_operator("(")) {
+      names_read_.insert(name);
+      return make(token.line, Name{name}, {0});
+    }
     const Builtin* function = macros_.contains(name) ? nullptr : find_function(name);
     if (function == nullptr) {
       // `{% if f is defined %}{{ f() }}` is how templates ask for functions that may be missing.
       // One that is no macro and never asked for is refused at the end.
-      unknown_functions_.emplace_back(name, token.line);
+      names_read_.insert(name);
+      if (name != "caller" || macro_depth_ == 0) unknown_functions_.emplace_back(name, token.line);
       return parse_named_call(name, token.line);
     }
     return parse_invocation("function", function, nullptr, token.line);
@@ -626,7 +713,14 @@ class Parser {
     DictDisplay dict;
     uint32_t depth = 0;
     while (!accept_operator("}")) {
+      const uint32_t key_line = peek().line;
       PW_ASSIGN_OR_RETURN(ExprPtr key, parse_expression());
+      if (const auto* literal = std::get_if<Literal>(&key->node);
+          (literal != nullptr && literal->value.text() == nullptr) ||
+          std::holds_alternative<ListDisplay>(key->node) ||
+          std::holds_alternative<DictDisplay>(key->node)) {
+        return unsupported("a dictionary's key that is no", "text", key_line);
+      }
       PW_RETURN_IF_ERROR(expect_operator(":"));
       PW_ASSIGN_OR_RETURN(ExprPtr value, parse_expression());
       depth = std::max({depth, depth_of(key), depth_of(value)});
@@ -692,7 +786,6 @@ class Parser {
   }
 
   Result<ExprPtr> parse_filter(ExprPtr subject) {
-    take();  // |
     if (peek().kind != TokenKind::kName) return malformed("expected a filter's name");
     const Token name = take();
     const Builtin* filter = find_filter(name.text);
@@ -819,9 +912,12 @@ class Parser {
   std::size_t at_ = 0;
   uint32_t nesting_ = 0;
   uint32_t loops_ = 0;
+  uint32_t macro_depth_ = 0;
   std::vector<std::pair<std::string, uint32_t>> unknown_functions_;  // called, and the line
+  std::set<std::string, std::less<>> names_read_;
   std::set<std::string> macros_;
   std::set<std::string> tested_names_;  // `x is defined`
+  std::set<std::string> bound_names_;   // that the template sets: they may hold a macro
 };
 
 }  // namespace

@@ -2,6 +2,9 @@
 // Template source to syntax tree.
 #pragma once
 
+#include <functional>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -9,8 +12,13 @@
 
 namespace pagewise::text::jinja {
 
+/// Of a template's source.
+inline constexpr std::size_t kSourceBytesMax = std::size_t{1} << 20;
+
 struct Parsed {
   Body body;
+  /// Every name that stands where a variable is read; also those that the template sets itself.
+  std::set<std::string, std::less<>> names_read;
   /// Calls strftime_now without asking first whether it is defined.
   bool needs_time = false;
 };

@@ -227,6 +227,13 @@ Result<Value> make_list(std::vector<Value> items, bool is_tuple) {
   return Value(ListPtr(std::move(list)));
 }
 
+Result<Value> make_group(Value grouper, Value members) {
+  PW_ASSIGN_OR_RETURN(const Value pair, make_list({std::move(grouper), std::move(members)}, true));
+  auto group = std::make_shared<List>(*pair.list());
+  group->is_group = true;
+  return Value(ListPtr(std::move(group)));
+}
+
 Result<Value> make_dict(std::vector<std::pair<Value, Value>> entries) {
   auto dict = std::make_shared<Dict>();
   for (const auto& [key, value] : entries) {

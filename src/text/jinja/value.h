@@ -23,6 +23,7 @@ struct Loop;
 struct Namespace;
 struct Builtin;
 struct Macro;
+struct Closure;
 
 /// A missing variable, key or index: prints as nothing, is false, has no attributes.
 struct Undefined {
@@ -34,6 +35,8 @@ struct Callable {
   const Macro* macro = nullptr;
   const Builtin* builtin = nullptr;
   std::size_t scopes = 1;  // a macro sees the scopes around its definition
+  std::shared_ptr<const Closure> closure =
+      nullptr;  // of a {% call %} body: those scopes themselves
 };
 
 using RopePtr = std::shared_ptr<const Rope>;
@@ -55,7 +58,7 @@ class Value {
   Value(DictPtr value) : data_(std::move(value)) {}
   Value(LoopPtr value) : data_(std::move(value)) {}
   Value(Namespace* value) : data_(value) {}
-  Value(Callable value) : data_(value) {}
+  Value(Callable value) : data_(std::move(value)) {}
   // NOLINTEND
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
@@ -101,6 +104,7 @@ class Value {
 struct List {
   std::vector<Value> items;
   bool is_tuple = false;  // only printing tells
+  bool is_group = false;  // of groupby: its two items also have the names grouper and list
   uint32_t depth = 1;     // 1 + the deepest item's
   uint64_t weight = 0;    // the items', see weight_of()
 };
@@ -122,8 +126,14 @@ struct Namespace {
 
 /// The `loop` variable of one iteration.
 struct Loop {
+  /// What loop.changed() was last asked about, for all iterations of one walk.
+  struct State {
+    std::shared_ptr<const Value> seen;
+  };
+
   ListPtr items;
   std::size_t index = 0;
+  std::shared_ptr<State> state;
 
   /// Undefined for an unknown name.
   Value attribute(std::string_view name) const;
@@ -134,6 +144,8 @@ inline constexpr uint32_t kValueDepthMax = 64;
 
 /// Errors: kInvalidArgument when the nesting gets too deep.
 Result<Value> make_list(std::vector<Value> items, bool is_tuple = false);
+/// A pair of groupby.
+Result<Value> make_group(Value grouper, Value members);
 Result<Value> make_dict(std::vector<std::pair<Value, Value>> entries);
 /// Text of the template's own origin.
 Value make_text(std::string_view text);
