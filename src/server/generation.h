@@ -45,6 +45,11 @@ enum class Format : uint8_t { kChat, kCompletion, kMessages };
 /// `diagnostics` of the Messages API (reference B13), when it was asked for.
 struct DiagnosticsRequest {
   std::string previous_message_id;  // empty: the first turn
+  std::string speed;                // empty: standard
+  std::string tools;                // as sent; empty: none
+  // What else belongs to the prompt there: tool_choice, thinking, effort, format; defaults left
+  // out.
+  std::string parameters;
 };
 
 /// Text, or token ids.
