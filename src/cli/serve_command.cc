@@ -32,6 +32,9 @@
 namespace pagewise::cli {
 namespace {
 
+/// Prompts of one call to /v1/completions, however long the queue may be.
+constexpr uint64_t kPromptsMax = 128;
+
 TimeNs to_ns(double seconds) { return static_cast<TimeNs>(seconds * 1e9); }
 
 telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats, const kv::Geometry& geometry) {
@@ -99,6 +102,9 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
   served.aliases = flags.aliases;
   served.context_max = context;
   served.choices_max = flags.max_seqs;
+  // As many as an idle server takes at once, so that no call is told for ever to come back later.
+  served.prompts_max = static_cast<uint32_t>(
+      std::min<uint64_t>(kPromptsMax, uint64_t{flags.max_queue} + flags.max_seqs));
   served.created_unix_s = unix_time_s();
   return served;
 }

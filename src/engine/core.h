@@ -127,7 +127,8 @@ class Core {
     std::vector<TokenId> tokens;  // prompt, then what was generated
     uint32_t computed = 0;        // positions whose K and V are in the blocks
     uint32_t generated = 0;
-    SeqId kv;  // null while preempted
+    double logprob_sum = 0;  // of what was generated
+    SeqId kv;                // null while preempted
     std::unique_ptr<ChoiceOutput> output;
     FinishReason finish = FinishReason::kNone;
 
@@ -147,12 +148,17 @@ class Core {
     bool forked = false;  // the other choices exist
     uint32_t completion_tokens = 0;
     uint32_t choices_left = 0;
+    uint32_t told_tokens = 0;  // of the prompt, to who asked for its log-probabilities
     std::vector<std::unique_ptr<Sequence>> sequences;  // by choice; only the first until forked
     // In-flight sharing: wait until the running sequence `prefix_of` has computed so many tokens.
     SeqId prefix_of;
     uint32_t prefix_tokens = 0;
     bool joined = false;  // has waited for one
 
+    bool prompt_told() const { return request.prompt_logprobs < 0 || told_tokens == prompt_tokens; }
+    /// What is not computed has no logits: a prompt is told before the cache may be read, which
+    /// then is after a preemption.
+    bool reads_cache() const { return prompt_told(); }
     uint32_t slots_reserved() const { return forked ? 0 : request.choices - 1; }
   };
 
@@ -181,8 +187,14 @@ class Core {
   double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
+  struct Positions {
+    uint32_t begin = 0, end = 0;
+    uint32_t size() const { return end - begin; }
+  };
   struct Run;
   void note_held(const Run& run, uint32_t group, uint32_t& most) const;
+  static Positions positions_to_score(const Sequence& sequence, uint32_t tokens);
+  std::span<const uint32_t> logits_rows(const Run& run) const;
   Status prepare(const kv::Orders& orders);
   void cover_next_tokens();
   void plan_runs();
@@ -191,8 +203,10 @@ class Core {
   uint32_t prompt_budget(uint32_t budget, std::size_t decodes) const;
   void learn_step_time(TimeNs step_ns);
 
-  // After a step.
+  // After a step: core_output.cc.
+  std::unique_ptr<ChoiceOutput> make_output(const Request& request) const;
   void complete_runs(const model::LogitsView& logits);
+  void tell_prompt(Job& job, const Run& run, const model::LogitsView& logits, uint32_t& row);
   void finish_prefill_only(Job& job);
   void fork_choices(Job& job);
   void sample(Sequence& sequence, std::span<const float> logits);
@@ -230,10 +244,10 @@ class Core {
   struct Run {
     Sequence* sequence = nullptr;
     uint32_t tokens = 0;
-    bool logits = false;
-    uint32_t last_row = 0;  // what logits_rows points to
+    bool logits = false;  // of its last row, to sample from
   };
   std::vector<Run> runs_;
+  std::vector<uint32_t> row_numbers_;  // 0, 1, 2, ...: lists of rows are parts of it
   std::vector<model::StepRun> step_runs_scratch_;
   std::vector<std::span<const BlockId>> tables_;
   kv::Orders orders_;

@@ -47,6 +47,7 @@ class EndingsAfterStats {
     Sink(EndingsAfterStats& owner, std::shared_ptr<RequestSink> sink)
         : owner_(owner), sink_(std::move(sink)) {}
     void on_admitted(const Admission& admission) override { sink_->on_admitted(admission); }
+    void on_prompt(PromptLogprobs&& piece) override { sink_->on_prompt(std::move(piece)); }
     void on_delta(Delta&& delta) override { sink_->on_delta(std::move(delta)); }
     void on_finished(const Finished& finished) override {
       owner_.endings_.emplace_back(std::move(sink_), finished);

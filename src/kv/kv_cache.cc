@@ -336,7 +336,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     path.clear();
     PrefixIndex::Match rest;
     const auto space = namespaces.find(request.cache_namespace);
-    if (request.use_cache && space != namespaces.end()) {
+    if (request.use_cache && request.read_cache && space != namespaces.end()) {
       found.root = space->second.root;
       rest = index.walk(found.root, request.tokens, path);
     }
@@ -477,7 +477,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       opened.epoch = space.second.epoch;
       opened.full = found.full;
       opened.tail = found.full > 0 ? path[found.full - 1] : space.second.root;
-      counters.query_tokens += request.tokens.size();
+      if (request.read_cache) counters.query_tokens += request.tokens.size();
       counters.hit_tokens += hit;
     }
     for (uint32_t g = 0; g < groups(); ++g) {
@@ -496,7 +496,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       opened.promised_tokens = covered;
       if (request.use_cache) note_points(request, hit, opened);
     }
-    if (request.use_cache && !request.markers.empty())
+    if (request.use_cache && request.read_cache && !request.markers.empty())
       admitted.usage = read_markers(request, found, opened);
 
     // The sources are held only while blocks are taken, so that they are not among them.

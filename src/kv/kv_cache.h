@@ -95,6 +95,8 @@ struct AdmitRequest {
   std::span<const TokenId> tokens;
   std::string_view cache_namespace;  // reuse never crosses namespaces
   bool use_cache = true;             // false: neither reads nor enters the cache
+  /// false: finds nothing there, but enters it. Markers then do not count.
+  bool read_cache = true;
   /// Ascending. Markers beyond the list and positions beyond the tokens are ignored.
   std::span<const CachePosition> positions;
   std::span<const CacheMarker> markers;

@@ -394,12 +394,13 @@ class Life {
     open.space = draw_space();
     open.tokens = draw_tokens();
     open.use_cache = !chance(10);
+    const bool may_read = open.use_cache && !chance(10);
     open.epoch = epochs_[open.space];
     const uint32_t n = static_cast<uint32_t>(open.tokens.size());
 
     std::vector<CachePosition> positions;
     std::vector<CacheMarker> markers;
-    if (chance(60)) {
+    if (chance(60) && (may_read || !open.use_cache)) {
       uint32_t at = 0;
       while (at < n && positions.size() < 60) {
         at += 1 + static_cast<uint32_t>(prng_.below(1 + n / 8));
@@ -417,6 +418,7 @@ class Life {
     request.tokens = open.tokens;
     request.cache_namespace = open.space;
     request.use_cache = open.use_cache;
+    request.read_cache = may_read;
     request.positions = positions;
     request.markers = markers;
     request.cover_tokens = chance(50) ? static_cast<uint32_t>(prng_.below(n + 1)) : 0;
@@ -428,7 +430,7 @@ class Life {
     // Cells are many where blocks are large: the rule is followed where it is cheap.
     const bool follow = memory_[0].size() <= 1500;
     const uint32_t by_rule =
-        open.use_cache && follow ? longest_hit(open.space, open.tokens) : open.computed;
+        may_read && follow ? longest_hit(open.space, open.tokens) : open.computed;
     Orders orders;
     Result<Admitted> admitted = cache_->admit(request, orders);
     if (admitted.has_value() != estimate.fits_now) fail("the estimate and the admission disagree");
@@ -446,7 +448,7 @@ class Life {
     if (open.computed != estimate.cached_tokens) fail("the estimate's hit is not the admission's");
     if (open.computed >= n) fail("no token is left to compute");
     const uint32_t known =
-        open.use_cache ? std::min(n - 1, longest_published(open.space, open.tokens)) : 0;
+        may_read ? std::min(n - 1, longest_published(open.space, open.tokens)) : 0;
     if (open.computed > known) fail("a hit on what nobody published");
     // With free blocks for the rest nothing is in a hit's way; without, its partial block may be
     // the missing memory.
@@ -462,7 +464,7 @@ class Life {
       }
       has_room = has_room && before[g].free >= needed;
     }
-    if (open.use_cache && follow) {
+    if (may_read && follow) {
       if (open.computed > by_rule) fail("a hit beyond what the rule allows");
       if (open.computed < by_rule && (has_room || open.computed % config_.block_tokens != 0)) {
         fail("a hit of " + std::to_string(open.computed) + ", by the rule " +
@@ -480,8 +482,7 @@ class Life {
     }
     uint32_t running = 0;  // whole blocks that open sequences have published cannot be lost
     for (const Open& other : open_) {
-      if (!open.use_cache || !other.use_cache || other.space != open.space ||
-          other.epoch != open.epoch)
+      if (!may_read || !other.use_cache || other.space != open.space || other.epoch != open.epoch)
         continue;
       // Behind a window only what ends where the other is now.
       if (sliding_ && (other.published >= n || other.published != other.computed ||

@@ -302,6 +302,31 @@ TEST(KvCache, NeitherReadsNorEntersForARequestThatSkipsTheCache) {
   EXPECT_EQ(kv.serve(other), 0u);
 }
 
+TEST(KvCache, EntersWithoutReadingForARequestThatMustComputeEverything) {  // C20
+  Bench kv(64);
+  const Tokens known = range(0, 20), cold = range(100, 20);
+  kv.serve(known);
+  for (const Tokens& prompt : {known, cold}) {
+    AdmitRequest request = kv.request(prompt);
+    request.read_cache = false;
+    const CachePosition position{16};
+    const CacheMarker marker{0, LeaseClass::k5m};
+    request.positions = {&position, 1};
+    request.markers = {&marker, 1};
+    const CacheCounters before = kv->counters();
+    EXPECT_EQ(kv->estimate(request).cached_tokens, 0u);
+    const Result<Admitted> admitted = kv.try_admit(request);
+    EXPECT_EQ(admitted->cached_tokens, 0u);
+    EXPECT_EQ(admitted->usage.input_tokens, 20u);
+    EXPECT_EQ(kv->counters().query_tokens, before.query_tokens);
+    kv.compute(admitted->seq, prompt);
+    kv.release(admitted->seq);
+    kv->check_invariants();
+    EXPECT_EQ(kv.serve(prompt), 19u);
+  }
+  EXPECT_EQ(kv->entries(), 0u);
+}
+
 TEST(KvCache, C07OffersOnlyWhatACancelledPrefillHasComputed) {
   Bench kv(64);
   const Tokens prompt = range(0, 40);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "server/admin_access.h"
+#include "server/anthropic/parse.h"
 #include "server/api_keys.h"
 #include "server/diagnostics.h"
 #include "server/key_limits.h"
@@ -299,6 +300,61 @@ TEST(Diagnostics, NamesTheEarliestDifference) {  // B13
   EXPECT_EQ(reason(changed), "messages_changed");
   // 45 tokens, kept to the end of "a" at 20.
   EXPECT_EQ(changed.at("cache_miss_reason").at("cache_missed_input_tokens").to_number<int>(), 25);
+}
+
+TEST(Diagnostics, TellsToolsSpeedAndOtherParametersApart) {  // B13
+  const auto of = [](std::string body) {
+    json::object parsed = parse_json(body)->as_object();
+    parsed["model"] = "m";
+    parsed["max_tokens"] = 5000;
+    parsed["messages"] = {{{"role", "user"}, {"content", "q"}}};
+    parsed["diagnostics"] = {{"previous_message_id", nullptr}};
+    const bool tools = parsed.contains("tools");
+    json::value sent = tools ? parsed["tools"] : nullptr;
+    parsed.erase("tools");  // not offered by the route so far
+    auto request = anthropic::parse_messages_request(parsed);
+    EXPECT_TRUE(request) << body;
+    if (tools) request->diagnostics->tools = json::serialize(sent);
+    Prompt prompt;
+    prompt.positions = {{3}};
+    prompt.tokens.resize(8);
+    return make_fingerprint(*request, prompt);
+  };
+  const Fingerprint plain = of("{}");
+  EXPECT_EQ(reason(compare(plain, of(R"({"speed":"fast"})"))), "model_changed");
+  EXPECT_EQ(reason(compare(plain, of(R"({"tools":[{"name":"a"}]})"))), "tools_changed");
+  EXPECT_EQ(reason(compare(plain, of(R"({"thinking":{"type":"adaptive"}})"))), "unavailable");
+  EXPECT_EQ(reason(compare(plain, of(R"({"output_config":{"effort":"low"}})"))), "unavailable");
+  EXPECT_EQ(reason(compare(plain, of(R"({"system":"s","thinking":{"type":"adaptive"}})"))),
+            "system_changed")
+      << "what comes first in a prompt is said first";
+  // What is left out is what it means.
+  for (const char* usual :
+       {R"({"speed":"standard"})", R"({"speed":null})", R"({"thinking":{"type":"disabled"}})",
+        R"({"output_config":{"effort":"high"}})",
+        R"({"temperature":0.5,"stop_sequences":["x"],"stream":true})"}) {
+    EXPECT_TRUE(compare(plain, of(usual)).is_null()) << usual;
+  }
+  EXPECT_FALSE(compare(plain, of(R"({"thinking":{"type":"adaptive"}})"))
+                   .at("cache_miss_reason")
+                   .as_object()
+                   .contains("cache_missed_input_tokens"));
+}
+
+TEST(Diagnostics, IsBoundedInDepthAndInMemory) {
+  std::vector<std::string> deep(Fingerprint::kBlocksMax + 1, "a");
+  const Fingerprint long_one = fingerprint("s", deep);
+  deep.emplace_back("b");
+  EXPECT_EQ(reason(compare(long_one, fingerprint("s", deep))), "unavailable");
+  deep[7] = "changed";
+  EXPECT_EQ(reason(compare(long_one, fingerprint("s", deep))), "messages_changed");
+  DiagnosticsLog log;
+  for (int i = 0; i < 1000; ++i) log.exchange("ns", "", "msg_" + std::to_string(i), long_one, i);
+  EXPECT_LE(log.size() * long_one.bytes(), DiagnosticsLog::kBytesMax);
+  EXPECT_GT(log.size(), 300U);
+  EXPECT_EQ(reason(log.exchange("ns", "msg_0", "x", fingerprint("s", {"a"}), 1000)),
+            "previous_message_not_found");
+  EXPECT_TRUE(log.exchange("ns", "msg_999", "y", long_one, 1000).is_object());
 }
 
 TEST(Diagnostics, KnowsOnlyItsOwnNamespaceAndTheLastHour) {

@@ -170,7 +170,8 @@ class Api final : public Handler {
   }
 
   openai::ParseLimits parse_limits() const {
-    return {setup_.model.choices_max, setup_.model.tokenizer->vocab_size()};
+    return {setup_.model.choices_max, setup_.model.prompts_max,
+            setup_.model.tokenizer->vocab_size()};
   }
 
   HttpResponse refuse(const HttpRequest& request, Surface surface, std::string_view label,
@@ -372,10 +373,14 @@ class Api final : public Handler {
       ticket = std::move(*entered);
     }
     const TimeNs before = setup_.clock->now();
-    auto prompt = build_prompt(asked, setup_.model);
-    if (!prompt) return refuse(request, surface, row.label, prompt.error());
+    std::vector<Prompt> prompts;
+    for (std::size_t i = 0; i < asked.prompts.size(); ++i) {
+      auto prompt = build_prompt(asked, setup_.model, i);
+      if (!prompt) return refuse(request, surface, row.label, prompt.error());
+      prompts.push_back(*std::move(prompt));
+    }
     if (key != nullptr) {
-      if (const auto error = limit_tokens(*key, prompt->tokens.size(), asked, ticket))
+      if (const auto error = limit_tokens(*key, prompts, asked, ticket))
         return refuse(request, surface, row.label, *error);
     }
 
@@ -401,7 +406,9 @@ class Api final : public Handler {
     context.request_id = request.request_id;
     context.id = ids_.id(id_prefix(asked.format));
     context.created_unix_s = setup_.unix_time_s();
+    context.prompts = static_cast<uint32_t>(prompts.size());
     context.choices = asked.choices;
+    context.candidates = asked.candidates;
     context.stops = asked.stops;
     context.include_usage = asked.include_usage;
     context.logprobs = asked.logprobs;
@@ -410,28 +417,45 @@ class Api final : public Handler {
       context.diagnostics_asked = true;
       context.diagnostics =
           diagnostics_.exchange(name_space, asked.diagnostics->previous_message_id, context.id,
-                                make_fingerprint(asked, *prompt), setup_.clock->now());
+                                make_fingerprint(asked, prompts.front()), setup_.clock->now());
     }
 
     if (asked.format != Format::kCompletion && asked.use_cache) {
-      remember(exchange, asked, *prompt, name_space);
+      remember(exchange, asked, prompts.front(), name_space);
     }
+    for (Prompt& prompt : prompts) {
+      exchange.requests.push_back(engine_request(asked, prompt, name_space, account));
+      if (asked.echo) context.echo.push_back(std::move(prompt.echo));
+    }
+    return make_exchange(std::move(exchange));
+  }
 
-    engine::Request& work = exchange.request;
-    work.prompt = std::move(prompt->tokens);
+  /// Takes the prompt's tokens.
+  engine::Request engine_request(const GenerationRequest& asked, Prompt& prompt,
+                                 const std::string& name_space, const std::string& account) {
+    engine::Request work;
+    work.prompt = std::move(prompt.tokens);
     // The engine clamps to the room left; a bound here keeps the metrics readable.
     work.max_tokens = std::min<uint64_t>(asked.max_tokens, setup_.model.context_max);
-    work.choices = asked.choices;
+    work.choices = asked.candidates;
     work.sampling = asked.sampling;
     if (!asked.seed_given) work.sampling.seed = ids_.draw();
-    work.stops = std::move(asked.stops);
+    // The best of several are chosen by their log-probabilities.
+    if (asked.candidates > asked.choices) {
+      work.sampling.logprobs = std::max(work.sampling.logprobs, 0);
+    }
+    work.stops = asked.stops;
     work.ignore_eos = asked.ignore_eos;
+    if (asked.echo) {
+      work.text_before = cut_character(prompt.echo);
+      if (asked.logprobs) work.prompt_logprobs = asked.sampling.logprobs;
+    }
     work.cache.use_cache = asked.use_cache;
     work.cache.cache_namespace = name_space;
     work.cache.account = account;
-    work.cache.positions = std::move(prompt->positions);
-    work.cache.markers = std::move(prompt->markers);
-    return make_exchange(std::move(exchange));
+    work.cache.positions = std::move(prompt.positions);
+    work.cache.markers = std::move(prompt.markers);
+    return work;
   }
 
   /// What is asked is kept for comparison once it is admitted (explain/history.h).
@@ -480,16 +504,22 @@ class Api final : public Handler {
   }
 
   /// Clamps the request to what its key may have at all, and takes that from what it may have now.
-  std::optional<ApiError> limit_tokens(const ApiKey& key, std::size_t prompt,
+  std::optional<ApiError> limit_tokens(const ApiKey& key, const std::vector<Prompt>& prompts,
                                        GenerationRequest& asked, KeyLimits::Ticket& ticket) {
     const uint64_t context = setup_.model.context_max;
-    const uint64_t room = context - std::min<uint64_t>(context, prompt);
-    auto allowed = tokens_allowed(key, prompt, asked.choices, std::min(asked.max_tokens, room));
+    uint64_t sum = 0, shortest = context;
+    for (const Prompt& prompt : prompts) {
+      sum += prompt.tokens.size();
+      shortest = std::min<uint64_t>(shortest, prompt.tokens.size());
+    }
+    const uint64_t room = context - shortest;
+    const auto answers = static_cast<uint32_t>(prompts.size() * asked.candidates);
+    auto allowed = tokens_allowed(key, sum, answers, std::min(asked.max_tokens, room));
     if (!allowed) return allowed.error();
     // A key that leaves the room leaves the words as well: an answer that fills the context ends
     // so.
     if (*allowed < std::min(asked.max_tokens, room)) asked.max_tokens = *allowed;
-    return limits_.take_tokens(ticket, key, prompt, *allowed * asked.choices);
+    return limits_.take_tokens(ticket, key, sum, *allowed * answers);
   }
 
   const ApiSetup setup_;

@@ -28,6 +28,7 @@ class ApiTest : public testing::Test {
     setup.model.tokenizer = &byte_tokenizer();
     setup.model.context_max = 100;
     setup.model.choices_max = 4;
+    setup.model.prompts_max = 3;
     setup.keys = std::move(keys);
     setup.engine.submit = [this](engine::Request request, std::shared_ptr<engine::RequestSink>) {
       submitted_.push_back(std::move(request));
@@ -334,6 +335,37 @@ TEST_F(ApiTest, HandsTheEngineWhatWasAsked) {
   EXPECT_TRUE(request.ignore_eos);
   EXPECT_NE(request.sampling.seed, submitted_[1].sampling.seed)
       << "without a seed each request draws its own";
+}
+
+TEST_F(ApiTest, MakesARequestOfEachPromptOfACall) {
+  ask("POST", "/v1/completions",
+      R"({"model":"gpt-x","prompt":["ab",[99,100,101]],"echo":true,"logprobs":2,"best_of":3,"stop":["x"]})");
+  ASSERT_EQ(submitted_.size(), 2U);
+  EXPECT_EQ(submitted_[0].prompt.size(), 2U);
+  EXPECT_EQ(submitted_[1].prompt.size(), 3U);
+  for (const engine::Request& request : submitted_) {
+    EXPECT_EQ(request.prompt_logprobs, 2);
+    EXPECT_EQ(request.choices, 3U);
+    EXPECT_EQ(request.stops.size(), 1U);
+  }
+  EXPECT_NE(submitted_[0].sampling.seed, submitted_[1].sampling.seed);
+  ask("POST", "/v1/completions", R"({"model":"gpt-x","prompt":["a","b"],"seed":5,"best_of":2})");
+  EXPECT_EQ(submitted_[2].sampling.seed, 5U);
+  EXPECT_EQ(submitted_[3].sampling.seed, 5U);
+  EXPECT_EQ(submitted_[3].sampling.logprobs, 0) << "the best are chosen by log-probability";
+  EXPECT_EQ(submitted_[3].prompt_logprobs, -1);
+}
+
+TEST_F(ApiTest, RefusesACallWholeWhenOneOfItsPromptsFails) {
+  const HttpResponse refused =
+      ask("POST", "/v1/completions",
+          R"({"model":"gpt-x","stream":true,"prompt":["a",")" + std::string(200, 'b') + "\"]}");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(body(refused).at("error").at("param").as_string(), "prompt[1]");
+  EXPECT_TRUE(submitted_.empty());
+  EXPECT_EQ(
+      ask("POST", "/v1/completions", R"({"model":"gpt-x","prompt":["a","b","c","d"]})").status,
+      400);
 }
 
 TEST_F(ApiTest, RefusesMoreChoicesThanMayRun) {

@@ -18,12 +18,26 @@ json::value miss(std::string_view type, uint32_t missed) {
       {"cache_miss_reason", json::object{{"type", type}, {"cache_missed_input_tokens", missed}}}};
 }
 
+json::value without_number(std::string_view type) {
+  return json::object{{"cache_miss_reason", json::object{{"type", type}}}};
+}
+
 }  // namespace
+
+std::size_t Fingerprint::bytes() const {
+  return sizeof(Fingerprint) + model.size() + speed.size() +
+         blocks.size() * (sizeof(uint64_t) + sizeof(uint32_t));
+}
 
 Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& prompt) {
   Fingerprint out;
   out.model = request.model;
   out.tokens = static_cast<uint32_t>(prompt.tokens.size());
+  if (request.diagnostics) {
+    out.speed = request.diagnostics->speed;
+    if (!request.diagnostics->tools.empty()) out.tools = digest(request.diagnostics->tools, 1);
+    out.parameters = digest(request.diagnostics->parameters, 1);
+  }
   // What the template is told beside the messages stands before them, as the system text does.
   for (const json::value& told :
        {json::value(request.chat.variables), json::value(request.chat.documents)}) {
@@ -42,6 +56,8 @@ Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& pro
         // Chained, so that order counts.
         out.system = digest(block.text, out.system + 1);
         out.system_end = end;
+      } else if (out.blocks.size() == Fingerprint::kBlocksMax) {
+        out.too_deep = true;
       } else {
         out.blocks.push_back(digest(block.text, speaker));
         out.ends.push_back(end);
@@ -52,37 +68,52 @@ Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& pro
 }
 
 json::value compare(const Fingerprint& before, const Fingerprint& now) {
-  if (before.model != now.model) return miss("model_changed", now.tokens);
+  if (before.model != now.model || before.speed != now.speed)
+    return miss("model_changed", now.tokens);
+  if (before.tools != now.tools) return miss("tools_changed", now.tokens);
   if (before.system != now.system) return miss("system_changed", now.tokens);
+  // With these, whose place in a prompt is the vendor's affair, messages cannot be compared.
+  if (before.parameters != now.parameters) return without_number("unavailable");
   const std::size_t common = std::min(before.blocks.size(), now.blocks.size());
   for (std::size_t i = 0; i < common; ++i) {
     if (before.blocks[i] == now.blocks[i]) continue;
     const uint32_t kept = i == 0 ? now.system_end : now.ends[i - 1];
     return miss("messages_changed", now.tokens - std::min(now.tokens, kept));
   }
+  if (before.too_deep && now.too_deep) return without_number("unavailable");
   return nullptr;
+}
+
+void DiagnosticsLog::drop_oldest() {
+  const auto oldest = entries_.find(order_.front());
+  bytes_ -= oldest->second.fingerprint.bytes();
+  entries_.erase(oldest);
+  order_.pop_front();
+}
+
+std::size_t DiagnosticsLog::size() const {
+  std::lock_guard lock(mutex_);
+  return entries_.size();
 }
 
 json::value DiagnosticsLog::exchange(const std::string& cache_namespace,
                                      const std::string& previous_id, const std::string& id,
                                      Fingerprint now, TimeNs at) {
   std::lock_guard lock(mutex_);
-  std::size_t drop = 0;
-  while (drop < order_.size() &&
-         (order_[drop].first + kKeep <= at || order_.size() - drop >= kEntriesMax)) {
-    entries_.erase(order_[drop++].second);
-  }
-  order_.erase(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(drop));
+  while (!order_.empty() && entries_.at(order_.front()).at + kKeep <= at) drop_oldest();
   json::value answer = nullptr;
   if (!previous_id.empty()) {
     const auto found = entries_.find({cache_namespace, previous_id});
-    answer = found == entries_.end()
-                 ? json::object{{"cache_miss_reason",
-                                 json::object{{"type", "previous_message_not_found"}}}}
-                 : compare(found->second.fingerprint, now);
+    answer = found == entries_.end() ? without_number("previous_message_not_found")
+                                     : compare(found->second.fingerprint, now);
   }
+  const std::size_t bytes = now.bytes();
+  while (!order_.empty() && (order_.size() >= kEntriesMax || bytes_ + bytes > kBytesMax))
+    drop_oldest();
   Key key{cache_namespace, id};
-  order_.emplace_back(at, key);
+  if (entries_.contains(key)) return answer;  // ids are drawn once
+  order_.push_back(key);
+  bytes_ += bytes;
   entries_[std::move(key)] = {std::move(now), at};
   return answer;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // One generated answer on its way from the engine to a client: collects what the engine reports,
 // writes it in the API's form, keeps waiting clients informed, and tells log and metrics how it
-// ended.
+// ended. An answer to several prompts is several requests of the engine, which begin and end as
+// one: one refusal refuses all, one failure ends all, and figures are sums.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -24,7 +26,7 @@ namespace pagewise::server {
 struct EnginePort {
   std::function<Result<RequestId>(engine::Request, std::shared_ptr<engine::RequestSink>)> submit;
   std::function<void(RequestId)> cancel;
-  /// Engine::look_up; none: POST /v1/cache/explain says that it is not offered.
+  /// Engine::look_up.
   std::function<Status(engine::LookUp, std::function<void(Result<engine::LookedUp>)>)> look_up;
 };
 
@@ -35,7 +37,7 @@ HttpResponse error_response(const ApiError& error, Surface surface, std::string_
 
 struct ExchangeSetup {
   EnginePort engine;
-  engine::Request request;
+  std::vector<engine::Request> requests;  // one a prompt, as many as the context says
   ResponseContext context;
   Surface surface = Surface::kOpenAi;
   bool stream = false;

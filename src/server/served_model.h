@@ -42,6 +42,7 @@ struct ServedModel {
   ServedContext context_max;
   uint32_t token_bytes_max = 0;  // of the longest token; 0: not known
   uint32_t choices_max = 1;      // `n` is bounded by the sequences that may run
+  uint32_t prompts_max = 1;      // of one call to /v1/completions
   int64_t created_unix_s = 0;
   /// Seconds since 1970 in local time: only asked for templates that write the date.
   std::function<int64_t()> local_time_s = [] { return int64_t{0}; };

@@ -358,6 +358,31 @@ TEST(ChatTemplate, JoinsPartsWithANewlineOfTheTemplateAndABreakInFrontOfIt) {
   expect_well_formed(rendered);
 }
 
+// Templates of models that also see images: they walk a message's parts, and of a text they would
+// silently print nothing.
+TEST(ChatTemplate, GivesPartsToATemplateThatReadsNothingElse) {
+  const auto chat = compile(
+      "{% for m in messages %}{{ m.role | capitalize }}{% if m.content[0].type == 'image' %}:{% "
+      "else "
+      "%}: {% endif %}{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% "
+      "elif "
+      "part.type == 'image' %}<image>{% endif %}{% endfor %}<end>\n{% endfor %}{% if "
+      "add_generation_prompt %}Assistant:{% endif %}");
+  ASSERT_NE(chat, nullptr);
+  ChatInput input;
+  input.messages = {{"user", {{"one", 0}, {"two", 1}}, {}}, {"assistant", {{"three", 2}}, {}}};
+  const ProvenancedText text = render(*chat, input);
+  EXPECT_EQ(text.text, "User: onetwo<end>\nAssistant: three<end>\nAssistant:");
+  EXPECT_EQ(text_of(text, 0), "one");
+  EXPECT_EQ(text_of(text, 1), "two");
+  EXPECT_EQ(text.breaks, std::vector<uint32_t>{9}) << "a token begins where a block does";
+  expect_well_formed(text);
+  input.continue_last = true;
+  EXPECT_EQ(render(*chat, input).text, "User: onetwo<end>\nAssistant: three");
+  input.messages.back().parts = {{"", 2}};
+  EXPECT_EQ(render(*chat, input).text, "User: onetwo<end>\nAssistant: ");
+}
+
 TEST(ChatTemplate, PutsNoBreakBetweenMessages) {
   ChatInput input;
   input.messages = {{"user", {{"a", 0}}}, {"assistant", {{"b", 1}}}};

@@ -79,6 +79,15 @@ void check_prompt(const engine::Request& request) {
                  request.sampling.min_p >= 0 && request.sampling.min_p <= 1,
              "top_p {}, min_p {}", request.sampling.top_p, request.sampling.min_p);
   FUZZ_CHECK(request.sampling.logprobs <= 20, "{} logprobs", request.sampling.logprobs);
+  FUZZ_CHECK(request.sampling.repetition_penalty > 0, "repetition penalty {}",
+             request.sampling.repetition_penalty);
+  for (const sampling::TokenBias& bias : request.sampling.logit_bias) {
+    FUZZ_CHECK(static_cast<uint32_t>(bias.token.value) < byte_tokenizer().vocab_size() &&
+                   bias.bias >= -100 && bias.bias <= 100,
+               "bias {} of token {}", bias.bias, bias.token.value);
+  }
+  FUZZ_CHECK(request.text_before.size() < 4, "{} bytes before the answer",
+             request.text_before.size());
   for (const std::string& stop : request.stops) FUZZ_CHECK(!stop.empty(), "an empty stop string");
   uint32_t before = 0;
   for (const engine::CachePosition& position : request.cache.positions) {
@@ -165,6 +174,7 @@ class Player {
     admission.input_tokens = admission.prompt_tokens;
     sink.on_admitted(admission);
     if (prng_.below(3) == 0) poll();
+    if (request.prompt_logprobs >= 0) score(request, sink, poll);
     uint32_t total = 0;
     for (uint32_t choice = 0; choice < request.choices; ++choice) {
       const uint64_t pieces = prng_.below(4);
@@ -190,6 +200,24 @@ class Player {
     finished.status = Status(kCodes[prng_.below(std::size(kCodes))], "not now");
     sink.on_finished(finished);
     poll();
+  }
+
+  /// The prompt's own tokens, in pieces.
+  void score(const engine::Request& request, engine::RequestSink& sink,
+             const std::function<void()>& poll) {
+    for (std::size_t at = 0; at < request.prompt.size();) {
+      engine::PromptLogprobs piece;
+      piece.position = static_cast<uint32_t>(at);
+      for (uint64_t n = 1 + prng_.below(40); n > 0 && at < request.prompt.size(); --n, ++at) {
+        sampling::Sampled token;
+        token.token = request.prompt[at];
+        token.logprob = -static_cast<float>(prng_.below(100));
+        token.top.assign(static_cast<std::size_t>(request.prompt_logprobs), {token.token, -1.0F});
+        piece.tokens.push_back(std::move(token));
+      }
+      sink.on_prompt(std::move(piece));
+      if (prng_.below(3) == 0) poll();
+    }
   }
 
   engine::Delta delta(const engine::Request& request, uint32_t choice, uint32_t tokens, bool last) {
@@ -241,6 +269,7 @@ class Server {
     setup.model.eos_token = "</s>";
     setup.model.context_max = kContextMax;
     setup.model.choices_max = kChoicesMax;
+    setup.model.prompts_max = 3;
     if (key_file) {
       auto keys = ApiKeys::from_text(*key_file);
       if (keys) {
@@ -252,9 +281,9 @@ class Server {
     setup.engine.submit = [this](engine::Request request,
                                  std::shared_ptr<engine::RequestSink> sink) -> Result<RequestId> {
       if (refuse_at_once) return Error{ErrorCode::kOverloaded, "the queue is full"};
-      submitted = std::move(request);
-      sink_ = std::move(sink);
-      return RequestId(1);
+      submitted.push_back(std::move(request));
+      sinks.push_back(std::move(sink));
+      return RequestId(submitted.size());
     };
     setup.engine.cancel = [](RequestId) {};
     setup.engine.look_up = [this](engine::LookUp question,
@@ -276,11 +305,11 @@ class Server {
   }
 
   Handler& api() { return *api_; }
-  engine::RequestSink* sink() { return sink_.get(); }
 
   SimClock clock;
   bool refuse_at_once = false;
-  std::optional<engine::Request> submitted;
+  std::vector<engine::Request> submitted;  // one a prompt
+  std::vector<std::shared_ptr<engine::RequestSink>> sinks;
 
  private:
   /// A cached prompt that begins as this one does, differs somewhere, and then goes on like it.
@@ -335,7 +364,6 @@ class Server {
   telemetry::Metrics metrics_;
   Prng prng_;
   std::unique_ptr<Handler> api_;
-  std::shared_ptr<engine::RequestSink> sink_;
 };
 
 void ask(Server& server, HttpRequest request, uint64_t plan) {
@@ -368,9 +396,10 @@ void ask(Server& server, HttpRequest request, uint64_t plan) {
     stream += progress.bytes;
     done = done || progress.done || progress.whole;
   };
-  if (server.submitted) {
-    check_prompt(*server.submitted);
-    Player(plan, server.clock).play(*server.submitted, *server.sink(), *exchange, poll);
+  Player player(plan, server.clock);
+  for (std::size_t i = 0; i < server.submitted.size(); ++i) {
+    check_prompt(server.submitted[i]);
+    player.play(server.submitted[i], *server.sinks[i], *exchange, poll);
   }
   poll();
   FUZZ_CHECK(done, "the answer has no end");

@@ -112,12 +112,21 @@ std::vector<TokenId> draw_prompt(Prng& prng, const std::vector<std::vector<Token
   return prompt;
 }
 
-void draw_sampling(Prng& prng, sampling::Params& sampling) {
+void draw_sampling(Prng& prng, uint32_t vocab_size, sampling::Params& sampling) {
   sampling.temperature = prng.below(2) ? 0.0F : 1.0F;
   sampling.top_k = prng.below(3) ? 0 : 1 + below(prng, 20);
   sampling.top_p = prng.below(3) ? 1.0F : 0.9F;
   sampling.seed = prng.below(5);
   sampling.logprobs = static_cast<int32_t>(prng.below(4)) - 1;
+  const auto penalty = [&] { return static_cast<float>(prng.uniform() * 4 - 2); };
+  if (prng.below(4) == 0) sampling.frequency_penalty = penalty();
+  if (prng.below(4) == 0) sampling.presence_penalty = penalty();
+  if (prng.below(4) == 0) sampling.repetition_penalty = 0.5F + static_cast<float>(prng.uniform());
+  if (prng.below(4) == 0) {
+    for (uint32_t id = 0; id < vocab_size; id += 1 + below(prng, 20)) {
+      sampling.logit_bias.push_back({TokenId(static_cast<int32_t>(id)), 2 * penalty()});
+    }
+  }
 }
 
 void draw_stops(Prng& prng, std::vector<std::string>& stops) {
@@ -206,9 +215,11 @@ Scenario make_scenario(Prng& prng) {
   scenario.token_ns = 1 + static_cast<TimeNs>(prng.below(8'000'000));
 
   const uint64_t pool_tokens = pool_tokens_of(executor);
-  if (pool_tokens > 2100)  // what ends the longest answer is then the context, to stay quick
-    executor.context_max =
-        std::min(executor.context_max, std::max(500U, 4 * executor.block_tokens));
+  // What ends the longest answer in a large pool, or in one that grows (behind windows to any
+  // length), is the context, to stay quick.
+  const uint32_t context_bound = pool_tokens > 2100 ? 500 : 2100;
+  executor.context_max =
+      std::min(executor.context_max, std::max(context_bound, 4 * executor.block_tokens));
   const uint64_t served = std::min<uint64_t>(pool_tokens, executor.context_max);
   // Long enough for a few blocks.
   const uint64_t context = std::min<uint64_t>(served, std::max(220U, 3 * executor.block_tokens));
@@ -226,7 +237,8 @@ Scenario make_scenario(Prng& prng) {
     request.max_tokens = prng.below(10) == 0 ? ~uint64_t{0} : prng.below(40);
     if (with_choices && prng.below(2))
       request.choices = 1 + below(prng, std::min(scenario.options.seqs_max, 6U));
-    draw_sampling(prng, request.sampling);
+    draw_sampling(prng, executor.vocab_size, request.sampling);
+    if (prng.below(6) == 0) request.prompt_logprobs = static_cast<int32_t>(prng.below(3));
     request.ignore_eos = prng.below(2) == 0;
     request.want_control_text = prng.below(4) == 0;
     if (with_stops && prng.below(2)) draw_stops(prng, request.stops);

@@ -282,6 +282,8 @@ class Simulation {
       if (client->answer.admission)
         coverage_.hits_partial += client->answer.admission->cached_tokens % block_tokens != 0;
       coverage_.failed += client->failed();
+      coverage_.scored_tokens += client->answer.prompt.size();
+      coverage_.penalized += client->generated && client->request.sampling.penalizes();
       if (client->generated) coverage_.forks += client->request.choices - 1;
     }
     coverage_.namespaces += namespaces.size() > 1;

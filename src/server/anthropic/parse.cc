@@ -388,11 +388,42 @@ void parse_sampling(Fields& fields, const json::object& body, GenerationRequest&
   request.stops = fields.strings(body, "stop_sequences", false);
 }
 
-void parse_diagnostics(Fields& fields, const json::object& body, GenerationRequest& request) {
-  if (const json::object* diagnostics = fields.object(body, "", "diagnostics")) {
-    request.diagnostics = DiagnosticsRequest{std::string(
-        fields.string(*diagnostics, "diagnostics", "previous_message_id").value_or(""))};
+/// Written out when it is not what leaving it out means.
+std::string prompt_parameters(const json::object& body) {
+  std::string out;
+  const auto says = [](const json::value& value, std::string_view word) {
+    return value.is_string() && std::string_view(value.get_string()) == word;
+  };
+  const auto add = [&](std::string_view name, const json::value* value, std::string_view usual) {
+    if (value == nullptr || value->is_null() || says(*value, usual)) return;
+    const json::object* object = value->if_object();
+    const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+    if (type != nullptr && object->size() == 1 && says(*type, usual)) return;
+    out += fmt::format("{}={};", name, json::serialize(*value));
+  };
+  add("tool_choice", Fields::find(body, "tool_choice"), "auto");
+  add("thinking", Fields::find(body, "thinking"), "disabled");
+  if (const json::value* config = Fields::find(body, "output_config");
+      config != nullptr && config->is_object()) {
+    add("effort", config->get_object().if_contains("effort"), "high");
+    add("format", config->get_object().if_contains("format"), "");
   }
+  return out;
+}
+
+void parse_diagnostics(Fields& fields, const json::object& body, GenerationRequest& request) {
+  const json::object* diagnostics = fields.object(body, "", "diagnostics");
+  if (diagnostics == nullptr) return;
+  DiagnosticsRequest& asked = request.diagnostics.emplace();
+  asked.previous_message_id =
+      fields.string(*diagnostics, "diagnostics", "previous_message_id").value_or("");
+  const json::value* speed = Fields::find(body, "speed");
+  if (speed != nullptr && !speed->is_null() && *speed != "standard")
+    asked.speed = json::serialize(*speed);
+  if (const json::value* tools = Fields::find(body, "tools");
+      tools != nullptr && tools->is_array() && !tools->get_array().empty())
+    asked.tools = json::serialize(*tools);
+  asked.parameters = prompt_parameters(body);
 }
 
 }  // namespace
