@@ -460,7 +460,9 @@ bool Core::step() {
   }
   const TimeNs begin_ns = clock_.now();
   const Result<model::LogitsView> logits = executor_.step(step_runs_scratch_);
-  learn_step_time(clock_.now() - begin_ns);
+  const TimeNs end_ns = clock_.now();
+  learn_step_time(end_ns - begin_ns);
+  cache_->set_time(end_ns);  // what becomes free now has not been idle during the step
   ++counters_.steps;
   if (logits) {
     complete_runs(*logits);

@@ -770,6 +770,23 @@ TEST(Core, ForksThatStillShareTheirLastBlockCountItsFreePositionsOnce) {  // C25
   EXPECT_GT(slack_max, 16U) << "behind their first step each has a block of its own";
 }
 
+TEST(Core, MemoryIsIdleFromWhenItBecameFreeHoweverLongTheStepTook) {
+  SimClock* clock = nullptr;
+  FakeExecutorOptions executor = pool(16, 64);
+  executor.on_step = [&](std::span<const model::StepRun>) { clock->advance(30'000'000'000); };
+  Bench bench(executor);
+  clock = &bench.clock;
+  Request request = greedy(prompt_of(40, 1), 1);
+  request.cache.use_cache = false;
+  (void)bench.submit(request);
+  bench.run();
+  bench.core->tend();
+  EXPECT_EQ(bench.core->stats().blocks_returned, 0U);
+  bench.clock.advance(11'000'000'000);
+  bench.core->tend();
+  EXPECT_EQ(bench.core->stats().blocks_returned, 3U);
+}
+
 // ---- Sliding windows ----
 
 /// A Gemma-like machine: a full group, and one that sees the last 512 positions.

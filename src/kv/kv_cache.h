@@ -168,8 +168,8 @@ class KvCache {
   static Result<std::unique_ptr<KvCache>> create(const CacheConfig& config);
   ~KvCache();
 
-  /// Time for leases; goes forward only (an earlier time is ignored). Call once a step and before
-  /// admit.
+  /// Time for leases and idle memory; goes forward only (an earlier time is ignored). Call before
+  /// admit, and before what a step has released.
   void set_time(TimeNs now);
 
   /// Looks the tokens up, holds every whole block of the longest known prefix, and opens a

@@ -412,7 +412,7 @@ def forbidden(d):
 
 EXTREMES = (huge, huge, widest, longest)  # at once, before all else: as large as it gets
 KINDS = {
-    short: 10, long: 3, unique: 5, talkative: 3, shared: 10, repeated: 5, salted: 3, forked: 3, conversation: 5,
+    short: 10, long: 3, unique: 5, talkative: 6, shared: 10, repeated: 5, salted: 3, forked: 3, conversation: 5,
     marked: 8, slow_reader: 2, pipelined: 2, left_streaming: 5, left_waiting: 6, half_closed: 3, half_sent: 2,
     oversized: 2, malformed: 6, small: 4, resized: 1, cleared: 0.3, forbidden: 0.5,
 }
