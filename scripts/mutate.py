@@ -8,7 +8,10 @@ to the checkout; only what it touches is built again; the group's test programs 
 stop at the first red. A mutation that survives means that a test is missing. One that does not
 apply or does not compile proves nothing and is an error, too.
 
-usage: scripts/mutate.py [--list] [--jobs N] [--with PROGRAM] [GROUP or RULE..]
+Before it looks at the tree it judges mutations of a program of one line whose fate is known, and
+stops when one is judged otherwise: a harness that calls everything red must not look like a proof.
+
+usage: scripts/mutate.py [--list] [--jobs N] [--with PROGRAM] [--scratch FOLDER] [GROUP or RULE..]
 """
 
 import argparse
@@ -16,18 +19,24 @@ import hashlib
 import os
 import pathlib
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 import typing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MUTATIONS = ROOT / "tests/mutate"
-TREE = ROOT / "build/mutate/tree"
-BUILD = ROOT / "build/mutate/build"
 COPIED = ("CMakeLists.txt", "cmake", "src", "tests")
+
+
+class Scratch(typing.NamedTuple):
+    tree: pathlib.Path  # a copy of the sources
+    build: pathlib.Path
 
 
 class Edit(typing.NamedTuple):
@@ -46,7 +55,7 @@ class Rule(typing.NamedTuple):
 class Program(typing.NamedTuple):
     target: str  # of ninja
     command: list  # relative to the build folder
-    seconds_max: int
+    seconds_max: int  # of computing
 
 
 class Group(typing.NamedTuple):
@@ -110,23 +119,23 @@ def write_if_other(path, data):
     path.write_bytes(data)
 
 
-def copy_tree():
+def copy_tree(tree):
     done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "--", *COPIED],
                           capture_output=True, text=True, check=True)
     wanted = {name for name in done.stdout.splitlines() if (ROOT / name).is_file()}
-    if TREE.exists():
-        for path in list(TREE.rglob("*")):
-            if path.is_file() and path.relative_to(TREE).as_posix() not in wanted:
+    if tree.exists():
+        for path in list(tree.rglob("*")):
+            if path.is_file() and path.relative_to(tree).as_posix() not in wanted:
                 path.unlink()
     for name in wanted:
-        write_if_other(TREE / name, (ROOT / name).read_bytes())
+        write_if_other(tree / name, (ROOT / name).read_bytes())
 
 
-def configure():
-    if (BUILD / "build.ninja").exists():
+def configure(scratch):
+    if (scratch.build / "build.ninja").exists():
         return
     # Compiling takes longer than testing: -O1 is the quickest of both together.
-    command = ["cmake", "-G", "Ninja", "-S", str(TREE), "-B", str(BUILD), "-DCMAKE_BUILD_TYPE=None",
+    command = ["cmake", "-G", "Ninja", "-S", str(scratch.tree), "-B", str(scratch.build), "-DCMAKE_BUILD_TYPE=None",
                "-DCMAKE_CXX_FLAGS=-O1", "-DPAGEWISE_BENCH=OFF"]
     ggml = ROOT / ".venv/ggml/lib64/cmake/ggml"
     command += [f"-Dggml_DIR={ggml}"] if ggml.is_dir() else ["-DPAGEWISE_GGML=OFF"]
@@ -135,9 +144,9 @@ def configure():
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def build(target, jobs):
+def build(scratch, target, jobs):
     """'' when it was built, else the compiler's first complaint."""
-    done = subprocess.run(["ninja", "-C", str(BUILD), "-j", str(jobs), target],
+    done = subprocess.run(["ninja", "-C", str(scratch.build), "-j", str(jobs), target],
                           capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return ""
@@ -160,65 +169,116 @@ def name_red(output):
     return runs[-1] if runs else "before its first test"
 
 
-def run(program):
+def run(scratch, program):
     """(seconds, '' or what turned red)."""
     begin = time.monotonic()
-    command = [str(BUILD / program.command[0]), *program.command[1:]]
+    command = [str(scratch.build / program.command[0]), *program.command[1:]]
+    limit = program.seconds_max
+
+    def limit_computing():  # of the program and of each that it starts, however busy the machine is
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+
     # A group of its own, so that a hanging program goes with all that it started.
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", cwd=BUILD, start_new_session=True) as process:
+                          errors="replace", cwd=scratch.build, start_new_session=True,
+                          preexec_fn=limit_computing) as process:
         try:
-            output, _ = process.communicate(timeout=program.seconds_max)
+            output, _ = process.communicate(timeout=10 * limit)
             red = "" if process.returncode == 0 else name_red(output)
-            if process.returncode < 0 or (red and "check failed" in output.lower()):
+            if process.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
+                red += f" (hung: stopped after {limit} s of computing)"
+            elif process.returncode < 0 or (red and "check failed" in output.lower()):
                 red += " (stopped by a check)"
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             output, _ = process.communicate()
-            red = f"{name_red(output)} (hung: stopped after {program.seconds_max} s)"
+            red = f"{name_red(output)} (hung: stopped after {10 * limit} s)"
     return time.monotonic() - begin, red
 
 
-def digest(program):
-    return hashlib.sha256((BUILD / program.command[0]).read_bytes()).hexdigest()
+def digest(scratch, program):
+    return hashlib.sha256((scratch.build / program.command[0]).read_bytes()).hexdigest()
 
 
-def judge(rule, programs, unbroken, jobs):
+def judge(scratch, rule, programs, unbroken, jobs):
     """(what turned red or '' or 'error: ..', seconds). unbroken: digests of the programs."""
     begin = time.monotonic()
-    broken = mutated(rule, TREE)
-    originals = {name: (TREE / name).read_bytes() for name in broken}
+    broken = mutated(rule, scratch.tree)
+    originals = {name: (scratch.tree / name).read_bytes() for name in broken}
     try:
         for name, text in broken.items():
-            (TREE / name).write_text(text, encoding="utf-8")
+            (scratch.tree / name).write_text(text, encoding="utf-8")
         for program in programs:
-            complaint = build(program.target, jobs)
+            complaint = build(scratch, program.target, jobs)
             if complaint:
                 return f"error: does not compile: {complaint}", time.monotonic() - begin
-            if digest(program) == unbroken[program.target]:
+            if digest(scratch, program) == unbroken[program.target]:
                 continue  # built to the same bytes: nothing of the mutation is in it
-            _, red = run(program)
+            _, red = run(scratch, program)
             if red:
                 return red, time.monotonic() - begin
     finally:
         for name, data in originals.items():
-            (TREE / name).write_bytes(data)
+            (scratch.tree / name).write_bytes(data)
     return "", time.monotonic() - begin
 
 
-def prove_unbroken(programs, jobs):
+def prove_unbroken(scratch, programs, jobs):
     """What is red without a mutation cannot turn red by one. Returns {target: digest}."""
     digests = {}
     for program in programs:
-        complaint = build(program.target, jobs)
+        complaint = build(scratch, program.target, jobs)
         if complaint:
             sys.exit(f"mutate: the tree itself does not compile: {complaint}")
-        seconds, red = run(program)
+        seconds, red = run(scratch, program)
         if red:
             sys.exit(f"mutate: without any mutation {program.target} is red: {red}")
         print(f"unbroken: {' '.join(program.command)} is green in {seconds:.0f} s", flush=True)
-        digests[program.target] = digest(program)
+        digests[program.target] = digest(scratch, program)
     return digests
+
+
+# ---------------------------------------------------------------- canary
+
+CANARY = """#include <cstdio>
+int main() {
+  std::puts("[ RUN      ] Canary.Sings");
+  std::fflush(stdout);
+  return 0;
+}
+"""
+CANARY_NINJA = """rule link
+  command = c++ -o $out $in
+build canary: link ../tree/canary.cc
+"""
+CANARY_FATES = {  # what stands for "return 0;", and how it must be judged
+    "return 1;": r"^Canary\.Sings$",
+    "return 0;  // the same": r"^$",
+    "return std::printf(\"lost\") - 4;": r"^$",
+    "__builtin_abort();": r"^Canary\.Sings \(stopped by a check\)$",
+    "for (volatile int i = 0;; i = i + 1) {}": r"^Canary\.Sings \(hung: ",
+    "return nothing;": r"^error: does not compile: .*nothing",
+}
+
+
+def plant_and_catch():
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Scratch(pathlib.Path(folder, "tree"), pathlib.Path(folder, "build"))
+        for path, text in ((scratch.tree / "canary.cc", CANARY), (scratch.build / "build.ninja", CANARY_NINJA)):
+            path.parent.mkdir()
+            path.write_text(text, encoding="utf-8")
+        program = Program("canary", ["canary"], 1)
+        complaint = build(scratch, "canary", 1)
+        if complaint:
+            sys.exit(f"mutate: the canary does not compile: {complaint}")
+        unbroken = {"canary": digest(scratch, program)}
+        for replace, fate in CANARY_FATES.items():
+            rule = Rule("canary", replace, "", [Edit("canary.cc", "return 0;", replace)])
+            red, _ = judge(scratch, rule, [program], unbroken, 1)
+            if not re.search(fate, red):
+                sys.exit(f"mutate.py is broken: it judged the canary with '{replace}' as '{red}'")
+        if (scratch.tree / "canary.cc").read_text(encoding="utf-8") != CANARY:
+            sys.exit("mutate.py is broken: it left a mutation behind")
 
 
 def main():
@@ -227,6 +287,8 @@ def main():
     parser.add_argument("--list", action="store_true", help="name the rules and what they promise")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="parallel compilers")
     parser.add_argument("--with", dest="only", help="only test programs whose command contains this")
+    parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "build/mutate",
+                        help="where the copy is kept and built; another one for two runs at once")
     args = parser.parse_args()
     groups = load_groups(MUTATIONS)
     rules = chosen(groups, args.what)
@@ -237,18 +299,20 @@ def main():
     if args.list:
         return 0
 
-    copy_tree()
-    configure()
+    plant_and_catch()
+    scratch = Scratch(args.scratch.resolve() / "tree", args.scratch.resolve() / "build")
+    copy_tree(scratch.tree)
+    configure(scratch)
     programs = {name: [p for p in group.programs if not args.only or args.only in " ".join(p.command)]
                 for name, group in groups.items()}
     unbroken = {}
     for rule in rules:
-        unbroken |= prove_unbroken([p for p in programs[rule.group] if p.target not in unbroken],
+        unbroken |= prove_unbroken(scratch, [p for p in programs[rule.group] if p.target not in unbroken],
                                    args.jobs)
     bad = 0
     print(f"\n{'rule':40}{'seconds':>8}  turned red")
     for rule in rules:
-        red, seconds = judge(rule, programs[rule.group], unbroken, args.jobs)
+        red, seconds = judge(scratch, rule, programs[rule.group], unbroken, args.jobs)
         bad += not red or red.startswith("error: ")
         print(f"{rule.name:40}{seconds:8.0f}  {red or 'NOTHING: ' + rule.promise}", flush=True)
     print(f"\n{len(rules) - bad} of {len(rules)} broken rules turned a test red")

@@ -114,15 +114,20 @@ void add_chat_command(CLI::App& app, int& exit_status) {
   const auto flags = std::make_shared<ChatFlags>();
   flags->engine.sampling.temperature = 0.7F;
   CLI::App* command = app.add_subcommand("chat", "Talk to a model in the terminal");
-  command->add_option("model", flags->engine.model, "A GGUF file")->required();
+  add_model_argument(*command, flags->engine.model, "A GGUF file");
+  command->add_option("--chat-template", flags->engine.chat_template,
+                      "File of a chat template to use in place of the model file's own");
   command->add_option("--system", flags->system, "System message");
   command
       ->add_option("--max-tokens", flags->engine.max_tokens,
                    "Tokens of an answer at most; 0: what the context has left")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_in(0, 1U << 30));
   add_sampling_flags(*command, flags->engine.sampling);
-  flags->seed = command->add_option("--seed", flags->engine.sampling.seed,
-                                    "Of the draws; another one each time when it is not given");
+  flags->seed = command
+                    ->add_option("--seed", flags->engine.sampling.seed,
+                                 "Of the draws; another one each time when it is not given")
+                    ->check(whole_in(0, UINT64_MAX));
   add_compute_flags(*command, flags->engine.compute);
   add_pool_flags(*command, flags->engine.kv_memory, flags->engine.max_context);
   command->add_flag("--no-prefix-cache{false}", flags->engine.prefix_cache,

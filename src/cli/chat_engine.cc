@@ -56,8 +56,10 @@ class AnswerSink final : public engine::RequestSink {
   void conclude(Answer& answer) {
     std::lock_guard lock(mutex_);
     answer.admission = admission_;
-    answer.finish = finish_;
     answer.finished = *finished_;
+    // A cancelled request ends without a last delta.
+    const bool cancelled = finished_->status.code() == ErrorCode::kCancelled;
+    answer.finish = cancelled ? engine::FinishReason::kCancelled : finish_;
   }
 
  private:
@@ -92,7 +94,7 @@ struct ChatEngine::Impl {
 
 Status ChatEngine::Impl::load() {
   PW_ASSIGN_OR_RETURN(model, open_model(options.model));
-  PW_ASSIGN_OR_RETURN(chat_template, load_template(*model.file));
+  PW_ASSIGN_OR_RETURN(chat_template, load_template(*model.file, options.chat_template));
   if (chat_template.compiled == nullptr) {
     return {ErrorCode::kUnsupported, options.model + ": " + chat_template.problem +
                                          "; `pagewise run` continues text without"};

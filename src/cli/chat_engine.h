@@ -20,7 +20,8 @@
 namespace pagewise::cli {
 
 struct ChatEngineOptions {
-  std::string model;  // path
+  std::string model;          // path
+  std::string chat_template;  // path; empty: the model file's own
   ComputeFlags compute;
   std::string kv_memory;     // as --kv-memory
   uint32_t max_context = 0;  // as --max-context
@@ -48,7 +49,7 @@ class ChatEngine {
   ~ChatEngine();
 
   /// Answers the last turn. `show` gets the text as it comes, in whole characters. An interrupt
-  /// ends the answer early (kCancelled, or kNone when nothing had begun); it is then what was
+  /// ends the answer early (kCancelled); it is then what was
   /// shown. Errors: kContextTooLong with the numbers; kInvalidArgument with the template's own
   /// sentence.
   Result<Answer> answer(const std::vector<server::Turn>& turns, Interrupts& interrupts,

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "text/detokenizer.h"
+#include "cli/terminal_text.h"
 
 namespace pagewise::cli {
 namespace {
@@ -16,14 +16,6 @@ std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kWhiteSpace);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
-}
-
-std::string well_formed(std::string_view text) {
-  std::string out;
-  text::Utf8Assembler assembler;
-  assembler.push(text, out);
-  if (!assembler.empty()) out += "\xEF\xBF\xBD";
-  return out;
 }
 
 struct Command {

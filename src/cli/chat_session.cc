@@ -20,10 +20,6 @@ server::Turn turn(std::string role, std::string text) {
   return out;
 }
 
-std::string counted(uint64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 std::string dimmed(std::string_view text) {
@@ -86,7 +82,10 @@ Status ChatSession::ask(std::string message) {
   conversation.push_back(turn("user", message));
   const Result<Answer> answer = engine_.answer(conversation, interrupts_, print_generated);
   if (!answer.has_value()) {
-    if (answer.error().code != ErrorCode::kContextTooLong) return answer.error();
+    if (answer.error().code != ErrorCode::kContextTooLong) {
+      // A template's own sentence may be anything.
+      return {answer.error().code, one_line(answer.error().message, 1000)};
+    }
     return {ErrorCode::kContextTooLong,
             fmt::format("{}; {}, or start with a larger --max-context", answer.error().message,
                         turns_.empty() ? "shorten the message"

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "cli/commands.h"
+#include "cli/process.h"
 #include "planner/plan.h"
 #include "planner/plan_output.h"
 
@@ -324,12 +325,11 @@ void add_plan_command(CLI::App& app, int& exit_status) {
   plan->add_option("--write-price", flags->write_price,
                    "Price of a token written to the cache (default 1)")
       ->group("Questions");
-  // As in other tools, the last of two equal options counts.
-  for (CLI::Option* option : plan->get_options()) {
-    if (option->get_type_size() == 1) option->take_last();
-  }
   plan->add_flag("--json", flags->json, "One JSON object");
-  plan->callback([flags, &exit_status] { exit_status = run_plan(*flags); });
+  plan->callback([flags, &exit_status] {
+    exit_status = run_plan(*flags);
+    finish("plan", Status::ok(), exit_status);
+  });
 }
 
 }  // namespace pagewise::cli

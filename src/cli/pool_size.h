@@ -22,11 +22,21 @@ struct Pool {
   uint64_t kv_bytes = 0;
   std::vector<uint32_t> blocks;  // of each group
   uint32_t context = 0;          // served
+  // What a pool that grows while serving is prepared for.
+  std::vector<uint32_t> blocks_reserved;
+  uint32_t context_reserved = 0;
 };
 
 /// The pool's size and the context that it can serve. Errors: numbers that do not fit.
 Result<Pool> size_pool(const PoolWish& wish, const model::ModelSpec& spec,
                        const kv::Geometry& geometry);
+
+/// The pool for so many bytes while a server runs: split as at the start. `now_bytes` is its size
+/// so far and `committed_bytes` the memory that it takes. Errors: as size_pool; a pool that becomes
+/// smaller always has the memory.
+Result<Pool> size_pool_again(uint64_t bytes, uint64_t now_bytes, uint64_t committed_bytes,
+                             const PoolWish& wish, const model::ModelSpec& spec,
+                             const kv::Geometry& geometry);
 
 /// How many conversations of usual lengths the pool holds at once: "1k: 12, 4k: 3, ...".
 std::string fit_text(const kv::Geometry& geometry, const Pool& pool);

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "cli/terminal_text.h"
+
 namespace pagewise::cli {
 
 Status flush_output() {
@@ -25,7 +27,8 @@ Status flush_output() {
 void finish(std::string_view command, const Status& status, int& exit_status) {
   const Status ended = status ? flush_output() : status;
   if (ended) return;
-  fmt::print(stderr, "pagewise {}: {}\n", command, ended.error().message);
+  // A file's or a template's own words may be in it.
+  fmt::print(stderr, "pagewise {}: {}\n", command, one_line(ended.error().message, 2000));
   exit_status = 1;
 }
 
@@ -52,6 +55,10 @@ void guard_standard_streams() {
     if (fcntl(fd, F_GETFD) != -1) continue;
     if (open("/dev/null", O_RDWR) < 0) return;  // takes the lowest free number: this one
   }
+}
+
+std::string counted(uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 int64_t unix_time_s() {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -27,6 +28,9 @@ void raise_descriptor_limit();
 /// A log that nobody reads any more must not end the server (SIGPIPE), and where standard output
 /// was closed at the start, the model file or a socket must not get its number and then the log.
 void guard_standard_streams();
+
+/// "1 token", "2 tokens".
+std::string counted(uint64_t count, std::string_view noun);
 
 int64_t unix_time_s();
 /// Seconds since 1970 in local time: for templates that write the date.

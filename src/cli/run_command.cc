@@ -174,10 +174,11 @@ Status run(const RunFlags& flags) {
   } else {
     std::putchar('\n');
     PW_RETURN_IF_ERROR(flush_output());
-    std::fprintf(stderr,
-                 "%zu prompt tokens in %.1f ms, %zu tokens at %.1f tok/s (%s, %u threads%s)\n",
-                 prompt_tokens, result.prefill_ms, result.tokens.size(), result.tokens_per_second(),
-                 std::string(executor->isa()).c_str(), executor->threads(),
+    std::fprintf(stderr, "%s in %.1f ms, %s at %.1f tok/s (%s, %s%s)\n",
+                 counted(prompt_tokens, "prompt token").c_str(), result.prefill_ms,
+                 counted(result.tokens.size(), "token").c_str(), result.tokens_per_second(),
+                 std::string(executor->isa()).c_str(),
+                 counted(executor->threads(), "thread").c_str(),
                  flags.recompute ? ", without a KV cache" : "");
   }
   return Status::ok();
@@ -188,25 +189,28 @@ Status run(const RunFlags& flags) {
 void add_run_command(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "Complete one prompt and print the text");
-  command->add_option("model", flags->model, "A GGUF file")->required();
+  add_model_argument(*command, flags->model, "A GGUF file");
   command
       ->add_option("-p,--prompt", flags->prompt,
                    "Text to continue, as it is: no chat template; control tokens are read")
       ->required();
   command->add_option("-n,--tokens", flags->tokens, "New tokens at most")
       ->capture_default_str()
-      ->check(CLI::Range(1U, 1U << 30));
+      ->check(whole_in(1, 1U << 30));
   add_sampling_flags(*command, flags->sampling);
-  command->add_option("--seed", flags->sampling.seed, "Of the draws")->capture_default_str();
-  command
-      ->add_option("--logprobs", flags->sampling.logprobs,
-                   "With --json: log-probabilities of each token and of this many of the best")
-      ->check(CLI::Range(0, 100));
+  command->add_option("--seed", flags->sampling.seed, "Of the draws")
+      ->capture_default_str()
+      ->check(whole_in(0, UINT64_MAX));
+  CLI::Option* logprobs =
+      command
+          ->add_option("--logprobs", flags->sampling.logprobs,
+                       "With --json: log-probabilities of each token and of this many of the best")
+          ->check(whole_in(0, 100));
   add_compute_flags(*command, flags->compute);
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on behind an end-of-text token");
   command->add_flag("--recompute", flags->recompute,
                     "Without a KV cache: every token computes all before it again, the same bits");
-  command->add_flag("--json", flags->json, "One JSON object instead of text");
+  logprobs->needs(command->add_flag("--json", flags->json, "One JSON object instead of text"));
   command->callback([flags, &exit_status] { finish("run", run(*flags), exit_status); });
 }
 

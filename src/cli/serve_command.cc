@@ -32,9 +32,12 @@
 namespace pagewise::cli {
 namespace {
 
+/// Prompts of one call to /v1/completions, however long the queue may be.
+constexpr uint64_t kPromptsMax = 128;
+
 TimeNs to_ns(double seconds) { return static_cast<TimeNs>(seconds * 1e9); }
 
-telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats) {
+telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats, const kv::Geometry& geometry) {
   telemetry::EngineSnapshot out;
   out.blocks_pool = stats.blocks_pool;
   out.blocks_live = stats.blocks_live;
@@ -54,16 +57,23 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats) {
   out.preemptions = stats.preemptions;
   out.evictions = stats.evictions;
   out.blocks_returned = stats.blocks_returned;
+  out.pool_bytes = stats.pool_bytes;
+  out.committed_bytes = stats.committed_bytes;
+  out.context_max = stats.context_max;
+  out.pool_resizes = stats.pool_resizes;
   out.leases_broken = stats.leases_broken;
   out.finished_stop = stats.finished_stop;
   out.finished_length = stats.finished_length;
   out.finished_cancelled = stats.finished_cancelled;
   out.finished_error = stats.finished_error;
   out.steps = stats.steps;
+  std::vector<uint32_t> blocks;
   for (const engine::GroupStats& group : stats.groups) {
+    blocks.push_back(group.blocks.pool);
     out.groups.push_back({group.blocks.pool, group.blocks.live, group.blocks.cached,
                           group.blocks.free, group.sequence_rest_max, group.sequence_step_max});
   }
+  out.tokens_held = kv::tokens_held(geometry, blocks);
   return out;
 }
 
@@ -92,6 +102,9 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
   served.aliases = flags.aliases;
   served.context_max = context;
   served.choices_max = flags.max_seqs;
+  // As many as an idle server takes at once, so that no call is told for ever to come back later.
+  served.prompts_max = static_cast<uint32_t>(
+      std::min<uint64_t>(kPromptsMax, uint64_t{flags.max_queue} + flags.max_seqs));
   served.created_unix_s = unix_time_s();
   return served;
 }
@@ -110,6 +123,32 @@ engine::Options engine_options(const ServeFlags& flags, uint32_t context) {
   options.lease_share = flags.lease_share;
   options.cache_tokens_min = flags.cache_min_tokens;
   return options;
+}
+
+/// What operators may ask. All must outlive the port.
+server::OperatorPort operators(engine::Engine& engine, const server::ServedModel& served,
+                               const PoolWish& wish, const model::ModelSpec& spec,
+                               const kv::Geometry& geometry) {
+  using server::OperatorPort;
+  OperatorPort port;
+  port.report_pool = [&engine](auto done) { engine.report_pool(std::move(done)); };
+  port.report_cache = [&engine](auto done) { engine.report_cache(std::move(done)); };
+  port.clear_cache = [&engine](std::optional<std::string> name, auto done) {
+    engine.clear_cache(std::move(name), std::move(done));
+  };
+  port.resize_pool = [&engine, &wish, &spec, &geometry, context = served.context_max](
+                         uint64_t bytes, OperatorPort::Done<engine::PoolReport> done) {
+    const engine::Stats now = engine.stats();
+    const Result<Pool> pool =
+        size_pool_again(bytes, now.pool_bytes, now.committed_bytes, wish, spec, geometry);
+    if (!pool) return done(pool.error());
+    engine.resize(pool->blocks,
+                  [context, done = std::move(done)](Result<engine::PoolReport> report) mutable {
+                    if (report) context = report->context_max;
+                    done(std::move(report));
+                  });
+  };
+  return port;
 }
 
 /// The network thread: runs from before the model is there, so that probes get an answer meanwhile.
@@ -167,22 +206,23 @@ Status serve(const ServeFlags& flags) {
   const KvType kv_type = kv_type_of(flags.compute);
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
                       model::make_geometry(spec, flags.compute.block_tokens, kv_type, kv_type));
-  PW_ASSIGN_OR_RETURN(
-      const Pool pool,
-      size_pool({flags.kv_memory, flags.max_context, flags.step_tokens}, spec, geometry));
+  const PoolWish wish{flags.kv_memory, flags.max_context, flags.step_tokens};
+  PW_ASSIGN_OR_RETURN(const Pool pool, size_pool(wish, spec, geometry));
 
   model::CpuExecutorOptions executor_options;
   executor_options.threads = flags.compute.threads;
   executor_options.blocks = pool.blocks;
+  executor_options.blocks_reserved = pool.blocks_reserved;
   executor_options.step_tokens_max = flags.step_tokens;
   executor_options.step_runs_max = flags.max_seqs;
-  executor_options.context_max = pool.context;
+  executor_options.context_max = pool.context_reserved;
   executor_options.progress = load_progress();
   PW_ASSIGN_OR_RETURN(const std::unique_ptr<model::CpuExecutor> executor,
                       model::CpuExecutor::create(*model.file, spec, geometry, executor_options));
   model.file.reset();
 
-  engine::Engine engine(*executor, *model.tokenizer, clock, engine_options(flags, pool.context));
+  engine::Engine engine(*executor, *model.tokenizer, clock,
+                        engine_options(flags, pool.context_reserved));
   PW_RETURN_IF_ERROR(engine.start_status());
   const server::ServedModel served =
       describe(flags, *model.tokenizer, chat_template, engine.options().context_max);
@@ -213,7 +253,8 @@ Status serve(const ServeFlags& flags) {
                                    std::function<void(Result<engine::LookedUp>)> done) {
     return engine.look_up(std::move(asked), std::move(done));
   };
-  setup.snapshot = [&engine] { return to_snapshot(engine.stats()); };
+  setup.operators = operators(engine, served, wish, spec, geometry);
+  setup.snapshot = [&engine, &geometry] { return to_snapshot(engine.stats(), geometry); };
   setup.metrics = &metrics;
   setup.clock = &clock;
   setup.unix_time_s = unix_time_s;

@@ -4,29 +4,30 @@
 namespace pagewise::cli {
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags) {
-  command.add_option("model", flags.model, "A GGUF file")->required();
+  add_model_argument(command, flags.model, "A GGUF file");
   command
       .add_option("--host", flags.host,
                   "Address to listen on; other than this machine's own needs keys")
       ->capture_default_str();
   command.add_option("--port", flags.port, "Port; 0: any free one, printed at start")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_in(0, 65535));
   add_compute_flags(command, flags.compute);
   add_pool_flags(command, flags.kv_memory, flags.max_context);
   command
       .add_option("--step-tokens", flags.step_tokens,
                   "Tokens of one step at most: the bound on others' gaps")
       ->capture_default_str()
-      ->check(CLI::Range(1U, 65536U));
+      ->check(whole_in(1, 65536));
   command
       .add_option("--max-seqs", flags.max_seqs, "Sequences that run at once; bounds a request's n")
       ->capture_default_str()
-      ->check(CLI::Range(1U, 4096U));
+      ->check(whole_in(1, 4096));
   command
       .add_option("--max-queue", flags.max_queue,
                   "Requests that may wait; more are told to come back later")
       ->capture_default_str()
-      ->check(CLI::Range(0U, 1U << 20));
+      ->check(whole_in(0, 1U << 20));
   command.add_flag("--no-prefix-cache", flags.no_prefix_cache,
                    "Compute every prompt from its start");
   command
@@ -56,7 +57,8 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
   command
       .add_option("--cache-min-tokens", flags.cache_min_tokens,
                   "Cache markers on shorter prefixes do not count; 0: one block")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_in(0, UINT32_MAX));
   command.add_flag("--debug-shuffle-blocks{1}", flags.shuffle_seed,
                    "Hand block ids out in shuffled order (=SEED): the same answers must come");
 }

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
+#include "base/bytes.h"
 #include "base/check.h"
 
 namespace pagewise::cli {
@@ -18,7 +21,7 @@ CLI::Validator context_tokens() {
             if (number && value <= 1U << 30) return "";
             return fmt::format("'{}' is no number of tokens from 0 to {}", text, 1U << 30);
           },
-          "TOKENS"};
+          ""};
 }
 
 }  // namespace
@@ -29,12 +32,42 @@ CLI::Validator number_in(double low, double high, std::string_view what) {
             if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
             return fmt::format("'{}' is no {} from {} to {}", text, what, low, high);
           },
-          "NUMBER"};
+          ""};
+}
+
+CLI::Validator whole_in(uint64_t low, uint64_t high) {
+  return {[low, high](std::string& text) -> std::string {
+            uint64_t value = 0;
+            const char* const end = text.data() + text.size();
+            const auto [read, error] = std::from_chars(text.data(), end, value);
+            if (error == std::errc() && read == end && value >= low && value <= high) return "";
+            return fmt::format("'{}' is no whole number from {} to {}", text, low, high);
+          },
+          ""};
+}
+
+CLI::Validator size_text() {
+  return {[](std::string& text) -> std::string {
+            const auto parsed = parse_size(text);
+            return parsed.has_value() ? "" : parsed.error().message;
+          },
+          ""};
+}
+
+void add_model_argument(CLI::App& command, std::string& path, std::string_view description) {
+  command.add_option("MODEL", path, std::string(description))
+      ->required()
+      ->check(CLI::Validator(
+          [](std::string& text) -> std::string {
+            return text.empty() ? "the path is empty; name a GGUF file" : "";
+          },
+          ""));
 }
 
 void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
   command.add_option("--threads", flags.threads, "Compute threads; 0: one a core")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_in(0, UINT32_MAX));
   command.add_option("--block-tokens", flags.block_tokens, "Positions of a KV block")
       ->capture_default_str()
       ->check(CLI::IsMember({16U, 32U, 64U, 128U}));
@@ -50,10 +83,11 @@ KvType kv_type_of(const ComputeFlags& flags) {
 }
 
 void add_pool_flags(CLI::App& command, std::string& kv_memory, uint32_t& max_context) {
-  command.add_option(
-      "--kv-memory", kv_memory,
-      "Ceiling of KV memory, in bytes or KiB, MiB, GiB; default: half of what is free after the "
-      "weights");
+  command
+      .add_option("--kv-memory", kv_memory,
+                  "Ceiling of KV memory, in bytes or KiB, MiB, GiB; default: half of what is free "
+                  "after the weights")
+      ->check(size_text());
   command
       .add_option("--max-context", max_context,
                   "Context in tokens, prompt and answer together; 0: the model's, or what "
@@ -67,7 +101,8 @@ void add_sampling_flags(CLI::App& command, sampling::Params& params) {
       ->capture_default_str()
       ->check(number_in(0, 100, "temperature"));
   command.add_option("--top-k", params.top_k, "Only the K likeliest; 0: off")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_in(0, UINT32_MAX));
   command.add_option("--top-p", params.top_p, "Only the likeliest up to this share; 1: off")
       ->capture_default_str()
       ->check(number_in(0, 1, "share"));

@@ -16,6 +16,16 @@ namespace pagewise::cli {
 /// A number within bounds; CLI11's own ranges let NaN pass. `what`: "share", "temperature".
 CLI::Validator number_in(double low, double high, std::string_view what);
 
+/// A whole number within bounds; the library's own conversion wraps what is negative and cuts what
+/// is too large.
+CLI::Validator whole_in(uint64_t low, uint64_t high);
+
+/// A size as parse_size reads it.
+CLI::Validator size_text();
+
+/// MODEL, the file that the command is about.
+void add_model_argument(CLI::App& command, std::string& path, std::string_view description);
+
 /// How a model is computed and its KV kept.
 struct ComputeFlags {
   uint32_t threads = 0;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/terminal_text.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 
+#include "text/detokenizer.h"
 #include "text/utf8.h"
 
 namespace pagewise::cli {
@@ -23,6 +25,13 @@ uint32_t shown(uint32_t code_point) {
   return code_point;
 }
 
+/// Embeddings, overrides and isolates of bidirectional text, and the separators of lines and
+/// paragraphs: in a table they would show something other than what is there.
+bool turns_direction(uint32_t code_point) {
+  return (code_point >= 0x2028 && code_point <= 0x202E) ||
+         (code_point >= 0x2066 && code_point <= 0x2069);
+}
+
 }  // namespace
 
 std::string terminal_safe(std::string_view text) {
@@ -36,6 +45,35 @@ std::string terminal_safe(std::string_view text) {
                       out);
     text.remove_prefix(unit.length);
   }
+  return out;
+}
+
+std::string one_line(std::string_view text, std::size_t characters_max) {
+  std::string out;
+  std::size_t shown_characters = 0;
+  while (!text.empty()) {
+    if (shown_characters++ == characters_max) {
+      return out + fmt::format("... ({} bytes more)", text.size());
+    }
+    const text::Utf8Unit unit = text::utf8_unit(text);
+    const uint32_t code_point = unit.kind == text::Utf8Kind::kCharacter
+                                    ? text::utf8_decode(text.substr(0, unit.length))
+                                    : kReplacement;
+    if (code_point == '\n' || code_point == '\r' || code_point == '\t') {
+      out += code_point == '\n' ? "\\n" : code_point == '\r' ? "\\r" : "\\t";
+    } else {
+      text::utf8_append(turns_direction(code_point) ? kReplacement : shown(code_point), out);
+    }
+    text.remove_prefix(unit.length);
+  }
+  return out;
+}
+
+std::string well_formed(std::string_view text) {
+  std::string out;
+  text::Utf8Assembler assembler;
+  assembler.push(text, out);
+  if (!assembler.empty()) text::utf8_append(kReplacement, out);
   return out;
 }
 

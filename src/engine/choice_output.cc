@@ -8,9 +8,11 @@
 namespace pagewise::engine {
 
 ChoiceOutput::ChoiceOutput(const text::Tokenizer& tokenizer, const std::vector<std::string>& stops,
-                           bool want_control_text)
+                           bool want_control_text, std::string_view text_before)
     : tokenizer_(tokenizer), want_control_text_(want_control_text) {
   if (!stops.empty()) matcher_.emplace(stops);
+  assembler_.push(text_before, assembled_);
+  PW_CHECK(assembled_.empty());  // nothing but the beginning of a character
 }
 
 std::optional<std::size_t> ChoiceOutput::push(sampling::Sampled&& sampled) {

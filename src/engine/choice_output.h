@@ -24,8 +24,9 @@ namespace pagewise::engine {
 class ChoiceOutput {
  public:
   /// `tokenizer` must outlive this. Control tokens give text only when `want_control_text`.
+  /// `text_before`: the beginning of a character that the first tokens may complete.
   ChoiceOutput(const text::Tokenizer& tokenizer, const std::vector<std::string>& stops,
-               bool want_control_text);
+               bool want_control_text, std::string_view text_before = {});
 
   /// Adds a token. The index of the stop string that it completed, if any: then only the text
   /// before the match will come out, and the only call left is take().

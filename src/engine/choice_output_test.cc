@@ -124,5 +124,23 @@ TEST(ChoiceOutput, ControlTokensGiveTextOnlyWhenAskedFor) {
   EXPECT_EQ(delta.text, "<mark>");
 }
 
+TEST(ChoiceOutput, CompletesTheCharacterThatThePromptWasCutIn) {  // C20
+  ChoiceOutput output(vocabulary(), {}, false, "\xF0\x9F");
+  Delta delta;
+  EXPECT_FALSE(output.push(token(4)));
+  EXPECT_FALSE(output.take(delta));
+  EXPECT_FALSE(output.push(token(5)));
+  ASSERT_TRUE(output.take(delta));
+  EXPECT_EQ(delta.text, "\xF0\x9F\x98\x80");
+  EXPECT_EQ(delta.tokens.size(), 2U);
+  ChoiceOutput other(vocabulary(), {}, false, "\xF0\x9F");
+  EXPECT_FALSE(other.push(letter('a')));
+  ASSERT_TRUE(other.take(delta));
+  EXPECT_EQ(delta.text,
+            "\xEF\xBF\xBD"
+            "a")
+      << "what was no character";
+}
+
 }  // namespace
 }  // namespace pagewise::engine

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,11 @@ namespace {
 // that a newcomer is not admitted only to be preempted a few steps later; at most an eighth of the
 // pool.
 constexpr uint32_t kHeadroomTokens = 16;
+
+// Rows of logits that a step computes beside those it samples from, for prompts whose own tokens
+// are to be scored: each is reduced to a few numbers before the next step, so this many rows of the
+// vocabulary is all the memory that it takes (32 x 49,152 x 4 B = 6 MiB).
+constexpr uint32_t kScoredRowsMax = 32;
 
 // Smaller chunks of a prompt are not worth a step: the weights are read for each anew.
 constexpr uint32_t kChunkMin = 32;
@@ -63,24 +69,18 @@ Core::Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Cl
       cache_(std::move(cache)),
       sampler_(executor.vocab_size()) {
   const model::ExecutorLimits limits = executor.limits();
-  uint64_t pool_tokens = std::numeric_limits<uint32_t>::max();
-  for (uint32_t g = 0; g < groups_; ++g) {
-    const kv::Geometry& geometry = executor.geometry();
-    const uint64_t blocks = executor.blocks(g);
-    const uint64_t needed = kv::blocks_needed(std::numeric_limits<uint32_t>::max(),
-                                              geometry.groups[g].window, geometry.block_tokens);
-    // A window's blocks are enough for any length; fewer hold so many positions from the start.
-    if (blocks < needed) pool_tokens = std::min(pool_tokens, blocks * geometry.block_tokens);
-  }
-  pool_tokens_ = static_cast<uint32_t>(pool_tokens);
+  std::vector<uint32_t> blocks;
+  for (uint32_t g = 0; g < groups_; ++g) blocks.push_back(cache_->counts(g).pool);
   counters_.groups.resize(groups_);
-  options_.context_max =
-      limit(limit(options.context_max, limits.context_max), static_cast<uint32_t>(pool_tokens));
+  context_asked_ = limit(options.context_max, limits.context_max);
+  serve_context(pool_tokens_of(executor.geometry(), blocks));
   step_tokens_ = limits.step_tokens_max == 0
                      ? options.step_tokens
                      : std::min(options.step_tokens, limits.step_tokens_max);
   step_runs_ =
       limits.step_runs_max == 0 ? std::numeric_limits<uint32_t>::max() : limits.step_runs_max;
+  row_numbers_.resize(step_tokens_);
+  std::iota(row_numbers_.begin(), row_numbers_.end(), 0U);
 }
 
 Core::~Core() { cancel_all(); }
@@ -92,11 +92,12 @@ Status Core::check(const Request& request) const {
     return Status(ErrorCode::kInvalidArgument, std::move(message));
   };
   if (request.prompt.empty()) return invalid("prompt: must have at least one token");
-  if (request.prompt.size() >= options_.context_max) {
+  const uint32_t context = context_served_;
+  if (request.prompt.size() >= context) {
     std::string message = "prompt has " + std::to_string(request.prompt.size()) +
-                          " tokens, the context is " + std::to_string(options_.context_max) +
+                          " tokens, the context is " + std::to_string(context) +
                           " tokens for prompt and answer together";
-    if (options_.context_max == pool_tokens_) message += " (as much as the KV memory holds)";
+    if (context == pool_tokens_served_) message += " (as much as the KV memory holds)";
     return {ErrorCode::kContextTooLong, std::move(message)};
   }
   const uint32_t vocab_size = executor_.vocab_size();
@@ -114,13 +115,25 @@ Status Core::check(const Request& request) const {
   for (const std::string& stop : request.stops) {
     if (stop.empty()) return invalid("stop: a stop string must not be empty");
   }
+  for (const sampling::TokenBias& bias : request.sampling.logit_bias) {
+    if (bias.token.value < 0 || static_cast<uint32_t>(bias.token.value) >= vocab_size) {
+      return invalid("logit_bias: token id " + std::to_string(bias.token.value) +
+                     " is outside the vocabulary of " + std::to_string(vocab_size));
+    }
+  }
   return Status::ok();
 }
 
 void Core::submit(RequestId id, Request request, std::shared_ptr<RequestSink> sink,
                   TimeNs submitted_ns) {
   PW_CHECK(sink != nullptr);
-  PW_CHECK(!request.prompt.empty() && request.prompt.size() < options_.context_max);
+  PW_CHECK(!request.prompt.empty());
+  if (request.prompt.size() >= options_.context_max) {
+    Finished finished;
+    finished.status = check(request);
+    ++counters_.finished_error;
+    return sink->on_finished(finished);
+  }
   PW_CHECK(jobs_.empty() || jobs_.rbegin()->first < id);
   auto job = std::make_unique<Job>();
   job->id = id;
@@ -137,8 +150,7 @@ void Core::submit(RequestId id, Request request, std::shared_ptr<RequestSink> si
   auto sequence = std::make_unique<Sequence>();
   sequence->job = job.get();
   sequence->tokens = std::move(job->request.prompt);
-  sequence->output = std::make_unique<ChoiceOutput>(tokenizer_, job->request.stops,
-                                                    job->request.want_control_text);
+  sequence->output = make_output(job->request);
   job->sequences.push_back(std::move(sequence));
   waiting_.push_back(job.get());
   jobs_.emplace(id, std::move(job));
@@ -301,9 +313,10 @@ kv::AdmitRequest Core::admit_request(const Sequence& sequence) const {
   request.tokens = sequence.tokens;
   request.cache_namespace = job.request.cache.cache_namespace;
   request.use_cache = job.use_cache;
+  request.read_cache = job.reads_cache();
   // Once the prompt has been computed its marked prefixes are written; until then they are
   // promised, also again after a preemption.
-  if (job.use_cache && sequence.generated == 0) {
+  if (job.use_cache && sequence.generated == 0 && job.request.prompt_logprobs < 0) {
     request.positions = job.request.cache.positions;
     request.markers = job.request.cache.markers;
   }
@@ -368,10 +381,15 @@ void Core::report_admission(Job& job, const kv::Admitted& admitted, TimeNs looku
   admission.lookup_ns = lookup_ns;
 
   counters_.prompt_tokens += job.prompt_tokens;
-  if (job.use_cache) {
+  if (job.use_cache && job.reads_cache()) {
     counters_.prefix_query_tokens += job.prompt_tokens;
     counters_.prefix_hit_tokens += admitted.cached_tokens;
   }
+  TokenUse& use = token_use_[job.request.cache.account];
+  use.computed += job.prompt_tokens - admitted.cached_tokens;
+  use.reused += admitted.cached_tokens;
+  use.created += admitted.usage.created_5m_tokens + admitted.usage.created_1h_tokens;
+  use.read += admitted.usage.read_tokens;
   counters_.cache_read_tokens += admitted.usage.read_tokens;
   counters_.cache_created_tokens +=
       admitted.usage.created_5m_tokens + admitted.usage.created_1h_tokens;
@@ -390,7 +408,7 @@ bool Core::prefix_is_coming(const Job& job) const {
 /// than the cache holds, by a block at least, and remembers it.
 bool Core::find_coming_prefix(Job& job, uint32_t cached_tokens) const {
   job.prefix_of = SeqId();
-  if (!job.use_cache) return false;
+  if (!job.use_cache || !job.reads_cache()) return false;
   const std::vector<TokenId>& tokens = job.sequences.front()->tokens;
   uint32_t longest = cached_tokens + cache_->block_tokens() - 1;
   for (const Sequence* other : running_) {
@@ -437,8 +455,7 @@ bool Core::step() {
     step_run.tokens = std::span(run.sequence->tokens).subspan(run.sequence->computed, run.tokens);
     step_run.position = run.sequence->computed;
     step_run.tables = std::span(tables_).subspan(first_table, groups_);
-    run.last_row = run.tokens - 1;
-    if (run.logits) step_run.logits_rows = std::span(&run.last_row, 1);
+    step_run.logits_rows = logits_rows(run);
     step_runs_scratch_.push_back(step_run);
   }
   const TimeNs begin_ns = clock_.now();
@@ -516,6 +533,28 @@ void Core::cover_next_tokens() {
   }
 }
 
+/// Prompt positions from here on that the next `tokens` rows of a sequence are the first to tell
+/// the log-probabilities behind: [begin, end), empty for who did not ask.
+Core::Positions Core::positions_to_score(const Sequence& sequence, uint32_t tokens) {
+  const Job& job = *sequence.job;
+  if (job.prompt_told()) return {};
+  // The row at position p tells of token p + 1, and token 0 has none.
+  const uint32_t begin = std::max(sequence.computed, std::max(job.told_tokens, 1U) - 1);
+  const uint32_t end = std::min(sequence.computed + tokens, job.prompt_tokens - 1);
+  return {begin, std::max(begin, end)};
+}
+
+/// Rows whose logits a run needs: the prompt's that are to be scored, and the last one to sample
+/// from. Both together are consecutive, because a prompt is told before its answer begins.
+std::span<const uint32_t> Core::logits_rows(const Run& run) const {
+  const Positions score = positions_to_score(*run.sequence, run.tokens);
+  const uint32_t begin =
+      score.size() > 0 ? score.begin - run.sequence->computed : run.tokens - (run.logits ? 1 : 0);
+  const uint32_t count = score.size() + (run.logits ? 1 : 0);
+  PW_CHECK(begin + count <= run.tokens);
+  return std::span(row_numbers_).subspan(begin, count);
+}
+
 void Core::add_run(Sequence& sequence, uint32_t tokens) {
   Run run;
   run.sequence = &sequence;
@@ -550,11 +589,16 @@ void Core::plan_runs() {
   }
   decode_turn_ = fit < decodes ? (decode_turn_ + fit) % decodes : 0;
   budget = prompt_budget(budget - static_cast<uint32_t>(fit), fit);
+  uint32_t score_budget = kScoredRowsMax;
   for (Sequence* sequence : running_) {
     if (budget == 0 || runs_.size() == step_runs_) break;
     if (sequence->decoding()) continue;
-    const uint32_t tokens = std::min(budget, sequence->remaining());
+    uint32_t tokens = std::min(budget, sequence->remaining());
+    const Positions score = positions_to_score(*sequence, tokens);
+    if (score.size() > score_budget) tokens = score.begin + score_budget - sequence->computed;
+    if (tokens == 0) continue;
     add_run(*sequence, tokens);
+    score_budget -= std::min(score.size(), score_budget);
     budget -= tokens;
   }
 }
@@ -603,103 +647,6 @@ void Core::learn_step_time(TimeNs step_ns) {
   }
 }
 
-void Core::complete_runs(const model::LogitsView& logits) {
-  // First everything that was written becomes findable; then sampling, which may end sequences.
-  for (const Run& run : runs_) {
-    Sequence& sequence = *run.sequence;
-    sequence.computed += run.tokens;
-    cache_->publish(sequence.kv, std::span(sequence.tokens).first(sequence.computed));
-    for (uint32_t g = 0; g < groups_; ++g) note_held(run, g, counters_.groups[g].sequence_rest_max);
-  }
-  uint32_t row = 0;
-  for (const Run& run : runs_) {
-    Sequence& sequence = *run.sequence;
-    Job& job = *sequence.job;
-    if (run.logits) {
-      const std::span<const float> values = logits.row(row++);
-      if (job.forked) {
-        sample(sequence, values);
-      } else {
-        fork_choices(job);
-        // The last choice to end takes the job with it: count beforehand.
-        const uint32_t choices = job.request.choices;
-        const std::vector<std::unique_ptr<Sequence>>& sequences = job.sequences;
-        for (uint32_t c = 0; c < choices; ++c) sample(*sequences[c], values);
-      }
-    } else if (job.tokens_max == 0 && sequence.remaining() == 0) {
-      finish_prefill_only(job);
-    }
-  }
-}
-
-/// The prompt is computed: every choice gets its sequence, all sharing the prompt's blocks.
-void Core::fork_choices(Job& job) {
-  PW_CHECK(!job.forked);
-  job.first_ns = clock_.now();
-  for (uint32_t c = 1; c < job.request.choices; ++c) {
-    const Sequence& first = *job.sequences.front();
-    auto sequence = std::make_unique<Sequence>();
-    sequence->job = &job;
-    sequence->choice = c;
-    sequence->tokens = first.tokens;
-    sequence->computed = first.computed;
-    sequence->kv = cache_->fork(first.kv);
-    sequence->output = std::make_unique<ChoiceOutput>(tokenizer_, job.request.stops,
-                                                      job.request.want_control_text);
-    insert_running(*sequence);
-    job.sequences.push_back(std::move(sequence));
-  }
-  job.forked = true;
-}
-
-void Core::finish_prefill_only(Job& job) {
-  job.first_ns = clock_.now();
-  for (uint32_t c = 0; c < job.request.choices; ++c) {
-    Delta delta;
-    delta.choice = c;
-    delta.finish = FinishReason::kLength;
-    job.sink->on_delta(std::move(delta));
-  }
-  release(*job.sequences.front());
-  finish_job(job, Status::ok(), FinishReason::kLength);
-}
-
-void Core::sample(Sequence& sequence, std::span<const float> logits) {
-  Job& job = *sequence.job;
-  sampler_.sample(logits, job.request.sampling, sequence.choice, sequence.tokens.size(), sampled_);
-  const TokenId token = sampled_.token;
-  ++sequence.generated;
-  ++job.completion_tokens;
-  ++counters_.generation_tokens;
-  FinishReason finish = FinishReason::kNone;
-  std::optional<std::size_t> stop;
-  if (tokenizer_.is_eog(token) && !job.request.ignore_eos) {
-    finish = FinishReason::kStop;
-  } else {
-    sequence.tokens.push_back(token);
-    stop = sequence.output->push(std::move(sampled_));
-    if (stop) {
-      finish = FinishReason::kStopString;
-    } else if (sequence.generated >= job.tokens_max) {
-      finish = job.clamped ? FinishReason::kContext : FinishReason::kLength;
-    }
-  }
-  deliver(sequence, finish, stop);
-}
-
-void Core::deliver(Sequence& sequence, FinishReason finish, std::optional<std::size_t> stop) {
-  if (finish != FinishReason::kNone && !stop) sequence.output->finish();
-  Delta delta;
-  const bool any = sequence.output->take(delta);
-  if (!any && finish == FinishReason::kNone) return;
-  delta.choice = sequence.choice;
-  delta.finish = finish;
-  delta.stop_index = static_cast<uint32_t>(stop.value_or(0));
-  delta.completion_tokens = sequence.generated;
-  sequence.job->sink->on_delta(std::move(delta));
-  if (finish != FinishReason::kNone) finish_choice(sequence, finish);
-}
-
 /// The step did not happen: whoever had a part in it ends with the executor's words.
 void Core::fail_runs(const Status& status) {
   std::vector<RequestId> failed;
@@ -742,8 +689,11 @@ Stats Core::stats() const {
     stats.blocks_free += counts.free;
     stats.blocks_leased += counts.leased;
     stats.groups[g].blocks = counts;
+    stats.pool_bytes += counts.pool * executor_.geometry().block_stride(g);
   }
   const kv::CacheCounters counters = cache_->counters();
+  stats.committed_bytes = executor_.committed_bytes();
+  stats.context_max = options_.context_max;
   stats.evictions = counters.evictions;
   stats.leases_broken = counters.leases_broken;
   stats.leases_refused = counters.leases_refused;
@@ -784,6 +734,7 @@ void Core::check_invariants() const {
   std::size_t unfinished = 0;
   for (const auto& [id, job] : jobs_) {
     PW_CHECK(job->choices_left > 0);
+    PW_CHECK(job->told_tokens <= job->prompt_tokens);
     for (const auto& sequence : job->sequences) {
       if (sequence->finish != FinishReason::kNone) {
         PW_CHECK(!sequence->kv.valid());

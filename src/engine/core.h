@@ -35,6 +35,7 @@
 // step, cancel and cancel_all; they must not call back into this class.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -42,11 +43,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/choice_output.h"
 #include "engine/engine.h"
+#include "engine/operations.h"
 #include "engine/request.h"
 #include "kv/kv_cache.h"
 #include "model/executor.h"
@@ -65,7 +69,7 @@ class Core {
                                               const Options& options);
   ~Core();
 
-  /// As given, with context_max lowered to what is served.
+  /// As given, with context_max lowered to what is served (now: it follows the pool).
   const Options& options() const { return options_; }
 
   /// Whether this request can be served at all. Pure; any thread.
@@ -73,7 +77,8 @@ class Core {
   /// field.
   Status check(const Request& request) const;
 
-  /// Requires: check(request) is ok; ids ascend.
+  /// Requires: check(request) was ok; ids ascend. A prompt that a smaller pool has meanwhile made
+  /// too long ends at once, with what check says now.
   void submit(RequestId id, Request request, std::shared_ptr<RequestSink> sink,
               TimeNs submitted_ns);
   /// Ends the request now, wherever it is: its blocks are free (or cached) on return. Unknown ids
@@ -83,6 +88,21 @@ class Core {
 
   /// What is known of a prompt; changes nothing. Requires: at least one token.
   LookedUp look_up(const LookUp& asked) const;
+
+  // Between steps, for operators.
+
+  /// Layer group g has `blocks[g]` from now on, in use or not. Cached blocks go as always, those
+  /// under a lease last; their memory goes back to the system. The served context follows the pool;
+  /// accepted requests whose max_tokens was clamped to the context are clamped to the new one.
+  /// Errors, with numbers; nothing has changed (but blocks that the executor could have):
+  /// kPoolExhausted while sequences hold more, or while something that was accepted would not fit;
+  /// kInvalidArgument for a pool that serves nothing or that the executor cannot have; kIo.
+  Status resize(std::span<const uint32_t> blocks);
+  /// Forgets what is cached under a namespace and those below it ("name" and "name/..."), or all.
+  /// Running requests keep their blocks, which do not enter the cache any more.
+  Cleared clear_cache(std::optional<std::string_view> name);
+  PoolReport pool_report() const;
+  CacheReport cache_report() const;
 
   /// Runs one step. False when nothing is left to do.
   bool step();
@@ -107,7 +127,8 @@ class Core {
     std::vector<TokenId> tokens;  // prompt, then what was generated
     uint32_t computed = 0;        // positions whose K and V are in the blocks
     uint32_t generated = 0;
-    SeqId kv;  // null while preempted
+    double logprob_sum = 0;  // of what was generated
+    SeqId kv;                // null while preempted
     std::unique_ptr<ChoiceOutput> output;
     FinishReason finish = FinishReason::kNone;
 
@@ -127,17 +148,26 @@ class Core {
     bool forked = false;  // the other choices exist
     uint32_t completion_tokens = 0;
     uint32_t choices_left = 0;
+    uint32_t told_tokens = 0;  // of the prompt, to who asked for its log-probabilities
     std::vector<std::unique_ptr<Sequence>> sequences;  // by choice; only the first until forked
     // In-flight sharing: wait until the running sequence `prefix_of` has computed so many tokens.
     SeqId prefix_of;
     uint32_t prefix_tokens = 0;
     bool joined = false;  // has waited for one
 
+    bool prompt_told() const { return request.prompt_logprobs < 0 || told_tokens == prompt_tokens; }
+    /// What is not computed has no logits: a prompt is told before the cache may be read, which
+    /// then is after a preemption.
+    bool reads_cache() const { return prompt_told(); }
     uint32_t slots_reserved() const { return forked ? 0 : request.choices - 1; }
   };
 
   Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
        const Options& options, std::unique_ptr<kv::KvCache> cache);
+
+  static uint32_t pool_tokens_of(const kv::Geometry& geometry, std::span<const uint32_t> blocks);
+  void serve_context(uint32_t pool_tokens);
+  Status check_accepted(uint32_t context) const;
 
   static bool older(const Sequence& a, const Sequence& b) {
     return a.job->id != b.job->id ? a.job->id < b.job->id : a.choice < b.choice;
@@ -157,8 +187,14 @@ class Core {
   double slack_tokens(const Sequence& sequence) const;
 
   // Building a step.
+  struct Positions {
+    uint32_t begin = 0, end = 0;
+    uint32_t size() const { return end - begin; }
+  };
   struct Run;
   void note_held(const Run& run, uint32_t group, uint32_t& most) const;
+  static Positions positions_to_score(const Sequence& sequence, uint32_t tokens);
+  std::span<const uint32_t> logits_rows(const Run& run) const;
   Status prepare(const kv::Orders& orders);
   void cover_next_tokens();
   void plan_runs();
@@ -167,8 +203,10 @@ class Core {
   uint32_t prompt_budget(uint32_t budget, std::size_t decodes) const;
   void learn_step_time(TimeNs step_ns);
 
-  // After a step.
+  // After a step: core_output.cc.
+  std::unique_ptr<ChoiceOutput> make_output(const Request& request) const;
   void complete_runs(const model::LogitsView& logits);
+  void tell_prompt(Job& job, const Run& run, const model::LogitsView& logits, uint32_t& row);
   void finish_prefill_only(Job& job);
   void fork_choices(Job& job);
   void sample(Sequence& sequence, std::span<const float> logits);
@@ -189,7 +227,9 @@ class Core {
   Options options_;
   const uint32_t groups_;
   uint32_t step_tokens_ = 0, step_runs_ = 0;
-  uint32_t pool_tokens_ = 0;  // positions that the pool holds for one sequence
+  uint32_t pool_tokens_ = 0;    // positions that the pool holds for one sequence
+  uint32_t context_asked_ = 0;  // 0: as much as the pool holds
+  std::atomic<uint32_t> context_served_{0}, pool_tokens_served_{0};  // for check()
   std::unique_ptr<kv::KvCache> cache_;
   sampling::Sampler sampler_;
 
@@ -204,16 +244,18 @@ class Core {
   struct Run {
     Sequence* sequence = nullptr;
     uint32_t tokens = 0;
-    bool logits = false;
-    uint32_t last_row = 0;  // what logits_rows points to
+    bool logits = false;  // of its last row, to sample from
   };
   std::vector<Run> runs_;
+  std::vector<uint32_t> row_numbers_;  // 0, 1, 2, ...: lists of rows are parts of it
   std::vector<model::StepRun> step_runs_scratch_;
   std::vector<std::span<const BlockId>> tables_;
   kv::Orders orders_;
   std::vector<BlockId> fresh_, idle_;
   sampling::Sampled sampled_;
 
+  /// By account: as many as there are keys and tenants.
+  std::map<std::string, TokenUse, std::less<>> token_use_;
   Stats counters_;  // only its counters are used
 };
 

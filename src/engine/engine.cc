@@ -22,6 +22,8 @@ namespace {
 constexpr TimeNs kTendNsMin = 1'000'000;
 constexpr TimeNs kTendNsMax = 60'000'000'000;
 
+// Operators' calls that may wait for the end of a step.
+constexpr std::size_t kCallsMax = 64;
 // Questions that may wait: each costs a walk through the index, between two steps.
 constexpr std::size_t kLookUpsMax = 64;
 
@@ -45,6 +47,7 @@ class EndingsAfterStats {
     Sink(EndingsAfterStats& owner, std::shared_ptr<RequestSink> sink)
         : owner_(owner), sink_(std::move(sink)) {}
     void on_admitted(const Admission& admission) override { sink_->on_admitted(admission); }
+    void on_prompt(PromptLogprobs&& piece) override { sink_->on_prompt(std::move(piece)); }
     void on_delta(Delta&& delta) override { sink_->on_delta(std::move(delta)); }
     void on_finished(const Finished& finished) override {
       owner_.endings_.emplace_back(std::move(sink_), finished);
@@ -64,6 +67,12 @@ struct Engine::Impl {
     Request request;
     std::shared_ptr<RequestSink> sink;
     TimeNs submitted_ns = 0;
+  };
+
+  /// Something to do with the core between two steps, and whom to tell afterwards.
+  struct Call {
+    std::function<void(Core&)> run;
+    std::function<void()> tell;
   };
 
   struct Question {
@@ -127,6 +136,25 @@ struct Engine::Impl {
     wake.notify_one();
   }
 
+  template <typename T, typename Run>
+  void call(Run run, Done<T> done) {
+    auto result =
+        std::make_shared<Result<T>>(Error{ErrorCode::kCancelled, "the server is shutting down"});
+    if (!start_status) return done(Result<T>(start_status.error()));
+    {
+      std::unique_lock lock(mutex);
+      if (stopping || calls.size() >= kCallsMax) {
+        if (!stopping)
+          *result = Error{ErrorCode::kOverloaded, "too many administrative calls wait"};
+        lock.unlock();
+        return done(std::move(*result));
+      }
+      calls.push_back({[result, run = std::move(run)](Core& core) { *result = run(core); },
+                       [result, done = std::move(done)] { done(std::move(*result)); }});
+    }
+    wake.notify_one();
+  }
+
   Status look_up(LookUp&& asked, std::function<void(Result<LookedUp>)>&& done) {
     if (!start_status) return start_status;
     if (asked.tokens.empty()) {
@@ -155,13 +183,14 @@ struct Engine::Impl {
   void run() {
     std::vector<Submission> submitted;
     std::vector<RequestId> cancelled;
+    std::vector<Call> called_for;
     std::vector<Question> asked;
     while (true) {
       {
         std::unique_lock lock(mutex);
         const auto called = [&] {
           return stopping || !core->idle() || !submissions.empty() || !cancellations.empty() ||
-                 !questions.empty();
+                 !calls.empty() || !questions.empty();
         };
         if (const std::optional<TimeNs> next = core->next_tend()) {
           // Time alone may ask for something; on a clock of the caller's own, look now and then.
@@ -173,6 +202,7 @@ struct Engine::Impl {
         if (stopping) break;
         submitted.swap(submissions);
         cancelled.swap(cancellations);
+        called_for.swap(calls);
         asked.swap(questions);
         snapshot.requests_waiting += static_cast<uint32_t>(submitted.size());
       }
@@ -182,6 +212,7 @@ struct Engine::Impl {
       submitted.clear();
       for (const RequestId id : cancelled) core->cancel(id);
       cancelled.clear();
+      for (const Call& call : called_for) call.run(*core);
       for (const Question& question : asked) question.done(core->look_up(question.asked));
       asked.clear();
       if (core->idle()) {
@@ -195,16 +226,20 @@ struct Engine::Impl {
         snapshot = now;
       }
       endings.deliver();
+      for (const Call& call : called_for) call.tell();
+      called_for.clear();
     }
     // Shutting down: everyone hears of it, also who had only reached the mailbox.
     {
       std::lock_guard lock(mutex);
       submitted.swap(submissions);
+      called_for.swap(calls);
       asked.swap(questions);
     }
     for (const Question& question : asked) {
       question.done(Error{ErrorCode::kCancelled, "the server is shutting down"});
     }
+    for (const Call& call : called_for) call.tell();
     for (Submission& s : submitted) {
       core->submit(s.id, std::move(s.request), endings.wrap(std::move(s.sink)), s.submitted_ns);
     }
@@ -219,15 +254,15 @@ struct Engine::Impl {
   const Clock& clock;
   Options options;
   Status start_status;
-  EndingsAfterStats endings;  // engine thread only
-  std::unique_ptr<Core>
-      core;  // engine thread only, except check() and options(), which are constant
+  EndingsAfterStats endings;   // engine thread only
+  std::unique_ptr<Core> core;  // engine thread only, except check()
 
   mutable std::mutex mutex;
   std::condition_variable wake;
   // Guarded by mutex.
   std::vector<Submission> submissions;   // at most options.queue_max and the free slots
   std::vector<RequestId> cancellations;  // emptied between steps
+  std::vector<Call> calls;               // at most kCallsMax
   std::vector<Question> questions;       // at most kLookUpsMax
   Stats snapshot;
   uint64_t next_id = 1;
@@ -255,6 +290,31 @@ Status Engine::look_up(LookUp asked, std::function<void(Result<LookedUp>)> done)
 }
 
 Stats Engine::stats() const { return impl_->stats(); }
+
+void Engine::resize(std::vector<uint32_t> blocks, Done<PoolReport> done) {
+  const auto run = [blocks = std::move(blocks)](Core& core) -> Result<PoolReport> {
+    PW_RETURN_IF_ERROR(core.resize(blocks));
+    return core.pool_report();
+  };
+  impl_->call<PoolReport>(run, std::move(done));
+}
+
+void Engine::report_pool(Done<PoolReport> done) {
+  const auto run = [](Core& core) { return Result<PoolReport>(core.pool_report()); };
+  impl_->call<PoolReport>(run, std::move(done));
+}
+
+void Engine::report_cache(Done<CacheReport> done) {
+  const auto run = [](Core& core) { return Result<CacheReport>(core.cache_report()); };
+  impl_->call<CacheReport>(run, std::move(done));
+}
+
+void Engine::clear_cache(std::optional<std::string> name, Done<Cleared> done) {
+  const auto run = [name = std::move(name)](Core& core) {
+    return Result<Cleared>(core.clear_cache(name));
+  };
+  impl_->call<Cleared>(run, std::move(done));
+}
 
 const Options& Engine::options() const { return impl_->options; }
 

@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/operations.h"
 #include "engine/request.h"
 #include "kv/geometry.h"
 #include "kv/kv_cache.h"
@@ -62,12 +65,16 @@ struct Stats {
   uint64_t prefix_waits = 0;     // requests that waited for a prefix that another was computing
   uint64_t copies_on_write = 0;  // blocks that a choice copied because another held them, too
   uint64_t blocks_returned = 0;  // whose memory went back to the system
+  uint64_t pool_bytes = 0, committed_bytes = 0;  // the pool's ceiling, and the memory it takes now
+  uint32_t context_max = 0;                      // served
+  uint64_t pool_resizes = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;
   std::vector<GroupStats> groups;  // as in Geometry::groups
 };
 
-/// Thread: submit, cancel, look_up and stats from any thread; everything else on the engine's own.
+/// Thread: submit, cancel, look_up, stats and what operators ask from any thread; everything else
+/// on the engine's own.
 class Engine {
  public:
   /// All must outlive the engine. Starts the engine thread.
@@ -91,7 +98,18 @@ class Engine {
   /// kOverloaded (too many of these wait).
   Status look_up(LookUp asked, std::function<void(Result<LookedUp>)> done);
   Stats stats() const;
-  /// As given, with context_max lowered to what is served.
+
+  // For operators (Core has what each does). `done` is called once, on the engine thread between
+  // two steps, after statistics know of it, and must not block; with kCancelled when the engine
+  // stops before, and on this thread with kOverloaded when too many such calls wait.
+  template <typename T>
+  using Done = std::function<void(Result<T>)>;
+  void resize(std::vector<uint32_t> blocks, Done<PoolReport> done);
+  void report_pool(Done<PoolReport> done);
+  void report_cache(Done<CacheReport> done);
+  void clear_cache(std::optional<std::string> name, Done<Cleared> done);
+
+  /// As given, with context_max lowered to what was served at the start.
   const Options& options() const;
 
  private:

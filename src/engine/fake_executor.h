@@ -69,6 +69,25 @@ class FakeExecutor final : public model::Executor {
     return static_cast<uint32_t>(blocks_[group].size());
   }
 
+  Status grow(std::span<const uint32_t> blocks) override {
+    if (grow_failures_left_ > 0) {
+      --grow_failures_left_;
+      return {ErrorCode::kIo, "the system has no room for more blocks"};
+    }
+    for (std::size_t g = 0; g < blocks_.size(); ++g) {
+      if (blocks[g] > blocks_[g].size()) blocks_[g].resize(blocks[g]);
+    }
+    return Status::ok();
+  }
+  uint64_t committed_bytes() const override {
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < blocks_.size(); ++g) {
+      for (const std::vector<Position>& block : blocks_[g])
+        bytes += block.empty() ? 0 : geometry_.block_stride(g);
+    }
+    return bytes;
+  }
+
   Result<model::LogitsView> step(std::span<const model::StepRun> runs) override {
     ++steps_;
     if (options_.on_step) options_.on_step(runs);
@@ -140,6 +159,7 @@ class FakeExecutor final : public model::Executor {
   /// What went wrong, first things first; empty is what every test wants.
   const std::vector<std::string>& violations() const { return violations_; }
   void fail_next_steps(uint32_t count) { failures_left_ = count; }
+  void fail_next_grow() { grow_failures_left_ = 1; }
   void fail_next_commits(uint32_t count) { commit_failures_left_ = count; }
   uint64_t steps() const { return steps_; }
   uint64_t tokens_computed() const { return tokens_computed_; }
@@ -289,7 +309,7 @@ class FakeExecutor final : public model::Executor {
   std::vector<uint64_t> prefixes_;
   std::vector<std::string> violations_;
   uint64_t steps_ = 0, tokens_computed_ = 0, copies_ = 0;
-  uint32_t failures_left_ = 0, commit_failures_left_ = 0;
+  uint32_t failures_left_ = 0, commit_failures_left_ = 0, grow_failures_left_ = 0;
   uint32_t step_tokens_ = 0, largest_step_tokens_ = 0;
 };
 

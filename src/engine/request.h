@@ -24,6 +24,7 @@ using kv::LeaseClass;
 struct CacheOptions {
   bool use_cache = true;        // false: neither reads nor enters the cache
   std::string cache_namespace;  // reuse never crosses namespaces
+  std::string account;          // in whose statistics the request counts
   /// Ascending; look-back walks these, 20 a marker (reference B4).
   std::vector<CachePosition> positions;
   std::vector<CacheMarker> markers;  // ascending by position, at most 4
@@ -38,6 +39,13 @@ struct Request {
   std::vector<std::string> stops;
   bool ignore_eos = false;
   bool want_control_text = false;  // control tokens appear in the text (raw completions may ask)
+  /// Log-probabilities of the prompt's own tokens, and this many of the best in each place;
+  /// negative: none. Every position is then computed: the request reads nothing from the cache, and
+  /// its markers do not count; what it computes enters the cache as always.
+  int32_t prompt_logprobs = -1;
+  /// Bytes in front of the answer that its first tokens may complete to a character: what a prompt
+  /// of token ids was cut in, when the answer is shown behind it. At most 3.
+  std::string text_before;
   CacheOptions cache;
 };
 
@@ -73,6 +81,13 @@ struct TokenOutput {
   std::string bytes;  // what this token stands for; may be part of a character
 };
 
+/// A stretch of the prompt, in order and without gaps: token `position` and those behind it. The
+/// prompt's first token has nothing that it could follow from; its entry is without numbers.
+struct PromptLogprobs {
+  uint32_t position = 0;
+  std::vector<sampling::Sampled> tokens;
+};
+
 /// New output of one choice. Text is whole characters, with nothing of a stop string in it.
 struct Delta {
   uint32_t choice = 0;
@@ -81,7 +96,8 @@ struct Delta {
   FinishReason finish = FinishReason::kNone;
   uint32_t stop_index = 0;  // into Request::stops when finish is kStopString
   uint32_t completion_tokens =
-      0;  // of this choice so far; an end-of-generation token counts as one
+      0;                   // of this choice so far; an end-of-generation token counts as one
+  double logprob_sum = 0;  // over those tokens; only when log-probabilities were asked for
 };
 
 struct Finished {
@@ -110,12 +126,14 @@ struct LookedUp {
 };
 
 /// Where a request's results go. Called on the engine thread; must not block. The order is:
-/// on_admitted once, on_delta any number of times, on_finished once; or on_finished alone when the
-/// request fails or is cancelled while it waits.
+/// on_admitted once, on_prompt any number of times (only with Request::prompt_logprobs, until the
+/// whole prompt was told), on_delta any number of times, on_finished once; or on_finished alone
+/// when the request fails or is cancelled while it waits.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
   virtual void on_admitted(const Admission& admission) = 0;
+  virtual void on_prompt(PromptLogprobs&&) {}
   virtual void on_delta(Delta&& delta) = 0;
   virtual void on_finished(const Finished& finished) = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@ struct ChoiceRecord {
   uint32_t stop_index = 0;
   uint32_t completion_tokens = 0;
   uint32_t deltas = 0;
+  double logprob_sum = 0;
 };
 
 class Recorder final : public RequestSink {
@@ -38,6 +40,13 @@ class Recorder final : public RequestSink {
     EXPECT_FALSE(admission.has_value()) << "admitted twice";
     EXPECT_FALSE(finished.has_value());
     admission = value;
+  }
+  void on_prompt(PromptLogprobs&& piece) override {
+    EXPECT_TRUE(admission.has_value()) << "output before admission";
+    EXPECT_EQ(piece.position, prompt.size()) << "a gap in the prompt";
+    EXPECT_FALSE(piece.tokens.empty());
+    for (const ChoiceRecord& choice : choices) EXPECT_EQ(choice.deltas, 0U) << "prompt too late";
+    std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(prompt));
   }
   void on_delta(Delta&& delta) override {
     EXPECT_TRUE(admission.has_value()) << "output before admission";
@@ -56,6 +65,7 @@ class Recorder final : public RequestSink {
     choice.finish = delta.finish;
     choice.stop_index = delta.stop_index;
     choice.completion_tokens = delta.completion_tokens;
+    choice.logprob_sum = delta.logprob_sum;
     ++choice.deltas;
   }
   void on_finished(const Finished& value) override {
@@ -73,6 +83,7 @@ class Recorder final : public RequestSink {
   bool ok() const { return finished.has_value() && finished->status.has_value(); }
 
   std::vector<ChoiceRecord> choices;
+  std::vector<sampling::Sampled> prompt;  // with Request::prompt_logprobs
   std::optional<Admission> admission;
   std::optional<Finished> finished;
 };
@@ -84,9 +95,25 @@ inline void expect_equal(const ChoiceRecord& expected, const ChoiceRecord& got,
   EXPECT_EQ(expected.finish, got.finish) << what;
   EXPECT_EQ(expected.stop_index, got.stop_index) << what;
   EXPECT_EQ(expected.completion_tokens, got.completion_tokens) << what;
+  EXPECT_EQ(expected.logprob_sum, got.logprob_sum) << what;
   ASSERT_EQ(expected.sampled.size(), got.sampled.size()) << what;
   for (std::size_t i = 0; i < expected.sampled.size(); ++i) {
     EXPECT_EQ(expected.sampled[i].logprob, got.sampled[i].logprob) << what << ", token " << i;
+  }
+}
+
+/// The scored prompt: bit for bit, also the runners-up.
+inline void expect_equal(const std::vector<sampling::Sampled>& expected,
+                         const std::vector<sampling::Sampled>& got, const std::string& what) {
+  ASSERT_EQ(expected.size(), got.size()) << what;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(expected[i].token, got[i].token) << what << ", prompt token " << i;
+    EXPECT_EQ(expected[i].logprob, got[i].logprob) << what << ", prompt token " << i;
+    ASSERT_EQ(expected[i].top.size(), got[i].top.size()) << what;
+    for (std::size_t t = 0; t < expected[i].top.size(); ++t) {
+      EXPECT_EQ(expected[i].top[t].token, got[i].top[t].token) << what << ", prompt token " << i;
+      EXPECT_EQ(expected[i].top[t].logprob, got[i].top[t].logprob) << what;
+    }
   }
 }
 
@@ -167,7 +194,10 @@ inline std::vector<TokenId> defined_tokens(const FakeExecutor& executor, const R
   std::vector<TokenId> tokens = request.prompt;
   for (uint64_t i = 0; i < count; ++i) {
     const std::vector<float> logits = executor.logits_after(tokens);
-    tokens.push_back(sampler.sample(logits, request.sampling, choice, tokens.size()).token);
+    const sampling::History history{request.prompt,
+                                    std::span(tokens).subspan(request.prompt.size())};
+    tokens.push_back(
+        sampler.sample(logits, request.sampling, history, choice, tokens.size()).token);
   }
   tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()));
   return tokens;

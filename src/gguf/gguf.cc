@@ -436,6 +436,7 @@ struct File::Impl {
   std::vector<uint32_t> keys_sorted;
   std::vector<Tensor> tensors;
   std::vector<uint32_t> tensors_sorted;
+  uint32_t version = 0;
   uint64_t alignment = kAlignmentDefault;
   uint64_t data_offset = 0;
 
@@ -483,7 +484,7 @@ Status File::Impl::read_preamble(Cursor& cursor, uint64_t& tensor_count, uint64_
                         ErrorCode::kUnsupported);
   }
   if (magic != 0x46554747) return cursor.error(0, "magic", "this is not a GGUF file");
-  PW_ASSIGN_OR_RETURN(const uint32_t version, cursor.read<uint32_t>("version"));
+  PW_ASSIGN_OR_RETURN(version, cursor.read<uint32_t>("version"));
   if (version != 2 && version != 3) {
     const bool swapped = version != 0 && (version & 0xffff) == 0;
     return cursor.error(
@@ -686,6 +687,7 @@ Result<std::unique_ptr<File>> File::open(const std::string& path, OpenOptions op
 }
 
 const std::string& File::path() const { return impl_->path; }
+uint32_t File::version() const { return impl_->version; }
 uint64_t File::file_bytes() const { return impl_->mapping.bytes; }
 std::span<const std::pair<std::string, Value>> File::metadata() const { return impl_->metadata; }
 const Value* File::find(std::string_view key) const { return impl_->find(key); }

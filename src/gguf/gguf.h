@@ -69,6 +69,7 @@ class File {
   File& operator=(const File&) = delete;
 
   const std::string& path() const;
+  uint32_t version() const;  // of the format
   uint64_t file_bytes() const;
   std::span<const std::pair<std::string, Value>> metadata() const;  // in file order
   const Value* find(std::string_view key) const;

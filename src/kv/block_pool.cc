@@ -11,11 +11,13 @@
 namespace pagewise::kv {
 
 BlockPool::BlockPool(uint32_t blocks, double protected_share, std::optional<uint64_t> shuffle_seed)
-    : policy_(blocks, protected_share),
+    : capacity_(blocks),
+      policy_(blocks, protected_share),
       holders_(blocks, 0),
       findable_(blocks, 0),
       leased_(blocks, 0),
       kept_(blocks, 0),
+      absent_(blocks, 0),
       rank_(blocks),
       order_(blocks),
       free_(blocks),
@@ -46,6 +48,49 @@ void BlockPool::make_free(BlockId block) {
   free_.push_back(rank_[block.value]);
   std::push_heap(free_.begin(), free_.end(), std::greater<>());
   link_idle(block.value);
+}
+
+void BlockPool::resize(uint32_t blocks, std::vector<BlockId>& dropped) {
+  PW_CHECK(blocks > 0 && capacity() - free() <= blocks);
+  if (blocks < capacity_) drop(capacity_ - blocks, dropped);
+  if (blocks > capacity_) add(blocks - capacity_);
+  capacity_ = blocks;
+  policy_.resize(ids(), blocks);
+}
+
+/// The last ones to be handed out go: low ids lie side by side, which suits huge pages.
+void BlockPool::drop(uint32_t blocks, std::vector<BlockId>& dropped) {
+  std::sort(free_.begin(), free_.end());
+  for (; blocks > 0; --blocks) {
+    const uint32_t id = order_[free_.back()];
+    free_.pop_back();
+    absent_[id] = 1;
+    if (!idle_[id].linked) continue;  // its memory has gone back already
+    unlink_idle(id);
+    dropped.push_back(BlockId(id));
+  }
+}
+
+void BlockPool::add(uint32_t blocks) {
+  for (uint32_t rank = 0; rank < ids() && blocks > 0; ++rank) {
+    if (!absent_[order_[rank]]) continue;
+    absent_[order_[rank]] = 0;
+    free_.push_back(rank);
+    --blocks;
+  }
+  for (; blocks > 0; --blocks) {
+    const uint32_t id = ids();
+    holders_.push_back(0);
+    findable_.push_back(0);
+    leased_.push_back(0);
+    kept_.push_back(0);
+    absent_.push_back(0);
+    rank_.push_back(id);
+    order_.push_back(id);
+    free_.push_back(id);
+    idle_.emplace_back();
+  }
+  std::make_heap(free_.begin(), free_.end(), std::greater<>());
 }
 
 void BlockPool::link_idle(uint32_t id) {
@@ -120,13 +165,20 @@ void BlockPool::set_leased(BlockId block, bool leased) {
 
 void BlockPool::check_invariants() const {
   uint32_t free_count = 0, cached_count = 0, live_count = 0, leased_count = 0;
-  std::vector<uint8_t> in_free(capacity(), 0);
+  std::vector<uint8_t> in_free(ids(), 0);
+  uint32_t absent_count = 0;
   for (uint32_t rank : free_) {
     PW_CHECK(!in_free[order_[rank]]);
     in_free[order_[rank]] = 1;
   }
-  for (uint32_t id = 0; id < capacity(); ++id) {
+  for (uint32_t id = 0; id < ids(); ++id) {
     const BlockId block(id);
+    if (absent_[id]) {
+      PW_CHECK(holders(block) == 0 && !findable(block) && !is_cached(block) && !in_free[id]);
+      PW_CHECK(!idle_[id].linked);
+      ++absent_count;
+      continue;
+    }
     const bool is_live = holders(block) > 0;
     const bool should_be_cached = !is_live && findable(block);
     const bool should_be_free = !is_live && !findable(block);
@@ -139,6 +191,7 @@ void BlockPool::check_invariants() const {
     leased_count += leased(block);
   }
   PW_CHECK(free_count + live_count + cached_count == capacity());
+  PW_CHECK(capacity() + absent_count == ids());
   PW_CHECK(free_count == free() && live_count == live() && cached_count == cached());
   PW_CHECK(leased_count == leased_count_);
   uint32_t previous = kNone, linked = 0;

@@ -13,12 +13,16 @@
 //    └────────────────────────────── clear_findable (evicted) ◀────────────────────┘
 //
 // Invariants, proved by check_invariants() in O(blocks):
-//   P1  free + live + cached == capacity
+//   P1  free + live + cached == capacity; ids beyond that many are absent: in none of these states
 //   P2  live <=> at least one holder; cached <=> no holder and findable; free <=> neither
 //   P3  the policy's list holds exactly the cached blocks; only findable blocks are leased
 //   P4  the idle list holds free blocks only, in the order in which they became free
 //
-// Thread: engine thread only. Memory: all of it in the constructor.
+// The pool may be resized while its blocks are in use. It becomes smaller by free blocks that turn
+// absent, whichever these are: ids are places in the arena, and an absent one takes no memory
+// there. Absent ids come back, lowest first, before new ones are made.
+//
+// Thread: engine thread only. Memory: all of it in the constructor and resize.
 // Source: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
 // PagedAttention", SOSP 2023, section 4.
 #pragma once
@@ -39,7 +43,9 @@ class BlockPool {
   /// With a seed, free blocks are handed out in an order drawn from it instead of lowest id first.
   BlockPool(uint32_t blocks, double protected_share, std::optional<uint64_t> shuffle_seed);
 
-  uint32_t capacity() const { return static_cast<uint32_t>(holders_.size()); }
+  uint32_t capacity() const { return capacity_; }
+  /// Ids are below this; as many as the largest capacity so far.
+  uint32_t ids() const { return static_cast<uint32_t>(holders_.size()); }
   uint32_t free() const { return static_cast<uint32_t>(free_.size()); }
   uint32_t cached() const { return policy_.size(); }
   uint32_t live() const { return capacity() - free() - cached(); }
@@ -82,6 +88,11 @@ class BlockPool {
   /// Whether cached block `a` goes before cached block `b`.
   bool evicts_before(BlockId a, BlockId b) const { return policy_.precedes(a, b); }
 
+  /// From now on there are `blocks`. Those that turned absent and may still have memory are
+  /// appended to `dropped`: it goes back to the system. Requires: capacity() - free() <= blocks.
+  /// Cost: O(ids).
+  void resize(uint32_t blocks, std::vector<BlockId>& dropped);
+
   /// When blocks that are freed from now on became free. Goes forward only.
   void set_time(TimeNs now) { now_ = std::max(now_, now); }
   /// Blocks that have been free since `until` or longer, and were handed out since they were last
@@ -104,11 +115,16 @@ class BlockPool {
   void link_idle(uint32_t id);
   void unlink_idle(uint32_t id);
 
+  void drop(uint32_t blocks, std::vector<BlockId>& dropped);
+  void add(uint32_t blocks);
+
+  uint32_t capacity_ = 0;
   EvictionPolicy policy_;
   std::vector<uint32_t> holders_;
   std::vector<uint8_t> findable_;
   std::vector<uint8_t> leased_;
   std::vector<uint8_t> kept_;
+  std::vector<uint8_t> absent_;
   std::vector<uint32_t> rank_;   // by id: place in the order in which free blocks are handed out
   std::vector<uint32_t> order_;  // by rank: id
   std::vector<uint32_t> free_;   // min-heap of ranks

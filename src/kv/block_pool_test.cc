@@ -34,6 +34,51 @@ TEST(BlockPool, ShufflesByTheSeedAlone) {
   EXPECT_NE(order, sorted);
 }
 
+TEST(BlockPool, ShrinksByFreeBlocksAndTakesTheirIdsBackFirstWhenItGrows) {
+  BlockPool pool(6, 0.8, std::nullopt);
+  EXPECT_EQ(take_all(pool), (std::vector<uint32_t>{0, 1, 2, 3, 4, 5}));
+  for (uint32_t id : {1, 3, 4}) pool.release(BlockId(id));
+  std::vector<BlockId> dropped;
+  pool.resize(4, dropped);
+  pool.check_invariants();
+  EXPECT_EQ(dropped, (std::vector<BlockId>{BlockId(4), BlockId(3)}));
+  EXPECT_EQ(pool.capacity(), 4u);
+  EXPECT_EQ(pool.free(), 1u);
+  EXPECT_EQ(pool.live(), 3u);
+  EXPECT_EQ(pool.ids(), 6u);
+  dropped.clear();
+  pool.resize(8, dropped);
+  pool.check_invariants();
+  EXPECT_TRUE(dropped.empty());
+  EXPECT_EQ(pool.ids(), 8u);
+  EXPECT_EQ(take_all(pool), (std::vector<uint32_t>{1, 3, 4, 6, 7}));
+}
+
+TEST(BlockPool, NamesOnlyDroppedBlocksThatMayHaveMemory) {
+  BlockPool pool(4, 0.8, std::nullopt);
+  pool.take();
+  pool.release(pool.take());
+  std::vector<BlockId> dropped;
+  pool.resize(1, dropped);
+  EXPECT_EQ(dropped, (std::vector<BlockId>{BlockId(1)}));
+  pool.check_invariants();
+}
+
+TEST(BlockPool, TheProtectedTierFollowsTheSizeOfThePool) {
+  BlockPool pool(8, 0.5, std::nullopt);
+  for (uint32_t id = 0; id < 4; ++id) pool.set_findable(pool.take());
+  for (uint32_t id = 0; id < 4; ++id) pool.mark_reused(BlockId(id));
+  for (uint32_t id = 0; id < 4; ++id) pool.release(BlockId(id));
+  for (uint32_t id = 0; id < 4; ++id) EXPECT_TRUE(pool.reused(BlockId(id)));
+  std::vector<BlockId> dropped;
+  pool.resize(4, dropped);
+  pool.check_invariants();
+  EXPECT_FALSE(pool.reused(BlockId(0)));
+  EXPECT_FALSE(pool.reused(BlockId(1)));
+  EXPECT_TRUE(pool.reused(BlockId(2)));
+  EXPECT_TRUE(pool.reused(BlockId(3)));
+}
+
 TEST(BlockPool, CountsHoldersAndFreesAfterTheLast) {
   BlockPool pool(2, 0.8, std::nullopt);
   const BlockId block = pool.take();

@@ -13,8 +13,20 @@ EvictionPolicy::EvictionPolicy(uint32_t blocks, double protected_share)
       tier_(blocks, Tier::kNone),
       reused_(blocks, 0),
       is_passed_(blocks, 0),
+      protected_share_(protected_share),
       protected_max_(static_cast<uint32_t>(protected_share * blocks)) {
   PW_CHECK(protected_share >= 0 && protected_share <= 1);
+}
+
+void EvictionPolicy::resize(uint32_t ids, uint32_t blocks) {
+  for (IdHeap* tier : {&passed_, &probation_, &protected_, &leased_}) tier->grow(ids);
+  if (ids > tier_.size()) {
+    tier_.resize(ids, Tier::kNone);
+    reused_.resize(ids, 0);
+    is_passed_.resize(ids, 0);
+  }
+  protected_max_ = static_cast<uint32_t>(protected_share_ * blocks);
+  demote_overflow();
 }
 
 IdHeap& EvictionPolicy::heap(Tier tier) {
@@ -47,6 +59,10 @@ EvictionPolicy::Tier EvictionPolicy::natural_tier(BlockId block, bool leased) co
 void EvictionPolicy::place(BlockId block, Tier tier, uint64_t stamp) {
   tier_[block.value] = tier;
   heap(tier).push(block.value, stamp);
+  demote_overflow();
+}
+
+void EvictionPolicy::demote_overflow() {
   while (protected_.size() > protected_max_) {
     const uint32_t oldest = protected_.top();
     const uint64_t oldest_stamp = protected_.key(oldest);

@@ -33,11 +33,16 @@
 
 namespace pagewise::kv {
 
-/// Thread: engine thread only. Memory: all of it in the constructor. Cost: O(log blocks) a call.
+/// Thread: engine thread only. Memory: all of it in the constructor and resize. Cost: O(log blocks)
+/// a call.
 class EvictionPolicy {
  public:
   /// `protected_share` in [0, 1]: part of `blocks` that the protected tier may take.
   EvictionPolicy(uint32_t blocks, double protected_share);
+
+  /// Admits ids below `ids`, and takes the protected tier's share of `blocks` from now on; what is
+  /// too much for it returns to probation, least recently used first.
+  void resize(uint32_t ids, uint32_t blocks);
 
   /// The block became cached: the most recently used of its tier. Requires: not cached.
   void insert(BlockId block, bool leased, bool passed = false);
@@ -70,6 +75,7 @@ class EvictionPolicy {
 
   IdHeap& heap(Tier tier);
   const IdHeap& heap(Tier tier) const;
+  void demote_overflow();
   void place(BlockId block, Tier tier, uint64_t stamp);
   Tier natural_tier(BlockId block, bool leased) const;
 
@@ -77,7 +83,8 @@ class EvictionPolicy {
   std::vector<Tier> tier_;
   std::vector<uint8_t> reused_;
   std::vector<uint8_t> is_passed_;
-  const uint32_t protected_max_;
+  const double protected_share_;
+  uint32_t protected_max_;
   uint64_t stamp_ = 0;
 };
 

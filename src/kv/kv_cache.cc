@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -335,7 +336,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     path.clear();
     PrefixIndex::Match rest;
     const auto space = namespaces.find(request.cache_namespace);
-    if (request.use_cache && space != namespaces.end()) {
+    if (request.use_cache && request.read_cache && space != namespaces.end()) {
       found.root = space->second.root;
       rest = index.walk(found.root, request.tokens, path);
     }
@@ -476,7 +477,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       opened.epoch = space.second.epoch;
       opened.full = found.full;
       opened.tail = found.full > 0 ? path[found.full - 1] : space.second.root;
-      counters.query_tokens += request.tokens.size();
+      if (request.read_cache) counters.query_tokens += request.tokens.size();
       counters.hit_tokens += hit;
     }
     for (uint32_t g = 0; g < groups(); ++g) {
@@ -495,7 +496,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       opened.promised_tokens = covered;
       if (request.use_cache) note_points(request, hit, opened);
     }
-    if (request.use_cache && !request.markers.empty())
+    if (request.use_cache && request.read_cache && !request.markers.empty())
       admitted.usage = read_markers(request, found, opened);
 
     // The sources are held only while blocks are taken, so that they are not among them.
@@ -937,12 +938,47 @@ struct KvCache::Impl final : LeaseBook::Listener {
     pools[g].mark_reused(block);
   }
 
+  Status check_resize(std::span<const uint32_t> blocks) const {
+    PW_CHECK(blocks.size() == groups());
+    for (uint32_t g = 0; g < groups(); ++g) {
+      if (blocks[g] == 0) {
+        return {ErrorCode::kInvalidArgument, "a layer group would have no KV block"};
+      }
+      if (pools[g].live() > blocks[g]) {
+        return {ErrorCode::kPoolExhausted, std::to_string(pools[g].live()) +
+                                               " KV blocks are in use, " +
+                                               std::to_string(blocks[g]) + " would be left of " +
+                                               std::to_string(pools[g].capacity())};
+      }
+    }
+    return Status::ok();
+  }
+
+  void resize(std::span<const uint32_t> blocks, std::vector<FreshBlock>& dropped) {
+    for (uint32_t g = 0; g < groups(); ++g) config.groups[g].blocks = blocks[g];
+    const std::vector<LeaseRoom> rooms = lease_rules(config).rooms;
+    for (Sequence& sequence : sequences) {
+      if (leases.set_limits(rooms)) break;
+      if (!sequence.open || !sequence.promise) continue;
+      for (std::size_t i = 0; i < sequence.pending.size(); ++i) leases.lose();
+      drop_promises(sequence);
+    }
+    PW_CHECK(leases.set_limits(rooms));
+    for (uint32_t g = 0; g < groups(); ++g) {
+      while (pools[g].capacity() - pools[g].free() > blocks[g]) evict(g, pools[g].victim());
+      dropped_scratch.clear();
+      pools[g].resize(blocks[g], dropped_scratch);
+      for (const BlockId block : dropped_scratch) dropped.push_back({g, block});
+      index.grow(g, pools[g].ids());
+    }
+  }
+
   uint32_t clear(std::optional<std::string_view> name) {
     uint32_t before = 0, after = 0;
     for (const BlockPool& pool : pools) before += pool.free();
     for (auto next = namespaces.begin(); next != namespaces.end();) {
       Namespaces::value_type& space = *next++;  // forget_if_empty may erase it
-      if (name && space.first != *name) continue;
+      if (name && !is_within(space.first, *name)) continue;
       const NodeId root = space.second.root;
       for (NodeId at = root; at != root || !index.children(root).empty();) {
         while (!index.children(at).empty()) at = index.children(at).back();
@@ -954,6 +990,44 @@ struct KvCache::Impl final : LeaseBook::Listener {
     }
     for (const BlockPool& pool : pools) after += pool.free();
     return after - before;
+  }
+
+  /// Whether a namespace is `name` or below it.
+  static bool is_within(std::string_view space, std::string_view name) {
+    return space.starts_with(name) && (space.size() == name.size() || space[name.size()] == '/');
+  }
+
+  std::vector<NamespaceUse> uses() const {
+    std::map<NodeId, NamespaceUse> by_root;
+    for (const auto& [name, space] : namespaces) by_root[space.root].name = name;
+    for (uint32_t slot = 0; slot < index.slots(); ++slot) {
+      const NodeId node(slot);
+      if (!index.used(node) || index.is_root(node)) continue;
+      NamespaceUse& use = by_root.at(index.root(node));
+      for (uint32_t g = 0; g < groups(); ++g) {
+        const BlockId block = index.block(node, g);
+        if (!block.valid()) continue;
+        ++(pools[g].is_cached(block) ? use.blocks_cached : use.blocks_live);
+        use.blocks_leased += pools[g].leased(block);
+      }
+    }
+    for (uint32_t g = 0; g < groups(); ++g) {
+      std::set<std::pair<NodeId, BlockId>> held;  // and not findable; a fork's may be held twice
+      for (const Sequence& sequence : sequences) {
+        if (!sequence.open || sequence.space == nullptr) continue;
+        for (const BlockId block : sequence.tables.group(g)) {
+          if (block.valid() && !pools[g].findable(block))
+            held.emplace(sequence.space->second.root, block);
+        }
+      }
+      for (const auto& [root, block] : held) ++by_root.at(root).blocks_live;
+    }
+    leases.for_each([&](NodeId root, uint32_t tokens, LeaseClass lease, TimeNs expires) {
+      by_root.at(root).leases.push_back({tokens, lease, expires, expires - leases.now()});
+    });
+    std::vector<NamespaceUse> all;
+    for (const auto& [name, space] : namespaces) all.push_back(std::move(by_root[space.root]));
+    return all;
   }
 
   void check_invariants() const {
@@ -987,7 +1061,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     for (uint32_t g = 0; g < groups(); ++g) {
       const BlockPool& pool = pools[g];
       pool.check_invariants();
-      std::vector<uint32_t> holders(pool.capacity(), 0);
+      std::vector<uint32_t> holders(pool.ids(), 0);
       for (const Sequence& sequence : sequences) {
         PW_CHECK(sequence.open || sequence.tables.size(g) == 0);
         PW_CHECK(blocks_for(sequence.computed) <= sequence.tables.size(g));
@@ -998,7 +1072,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
           if (block.valid()) ++holders[block.value];
         }
       }
-      for (uint32_t id = 0; id < pool.capacity(); ++id) {
+      for (uint32_t id = 0; id < pool.ids(); ++id) {
         const BlockId block(id);
         const NodeId node = index.owner(g, block);
         PW_CHECK(pool.holders(block) == holders[id]);
@@ -1052,6 +1126,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   std::vector<uint32_t> promised_scratch;
   std::vector<MarkedPrefix> marked_scratch;
   std::vector<BlockId> node_blocks;
+  std::vector<BlockId> dropped_scratch;
 };
 
 KvCache::KvCache() = default;
@@ -1157,6 +1232,16 @@ uint32_t KvCache::clear(std::optional<std::string_view> cache_namespace) {
   return impl_->clear(cache_namespace);
 }
 
+Status KvCache::check_resize(std::span<const uint32_t> blocks) const {
+  return impl_->check_resize(blocks);
+}
+
+Status KvCache::resize(std::span<const uint32_t> blocks, std::vector<FreshBlock>& dropped) {
+  PW_RETURN_IF_ERROR(impl_->check_resize(blocks));
+  impl_->resize(blocks, dropped);
+  return Status::ok();
+}
+
 uint32_t KvCache::block_tokens() const { return impl_->config.block_tokens; }
 
 uint32_t KvCache::groups() const { return impl_->groups(); }
@@ -1192,6 +1277,8 @@ CacheCounters KvCache::counters() const {
   counters.leases_broken = impl_->leases.broken();
   return counters;
 }
+
+std::vector<NamespaceUse> KvCache::namespaces() const { return impl_->uses(); }
 
 uint32_t KvCache::sequences() const { return impl_->sequences_open; }
 

@@ -27,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -94,6 +95,8 @@ struct AdmitRequest {
   std::span<const TokenId> tokens;
   std::string_view cache_namespace;  // reuse never crosses namespaces
   bool use_cache = true;             // false: neither reads nor enters the cache
+  /// false: finds nothing there, but enters it. Markers then do not count.
+  bool read_cache = true;
   /// Ascending. Markers beyond the list and positions beyond the tokens are ignored.
   std::span<const CachePosition> positions;
   std::span<const CacheMarker> markers;
@@ -128,6 +131,21 @@ struct BlockCounts {
   bool operator==(const BlockCounts&) const = default;
   /// Blocks that could be had now: leases and popularity decide who goes first, not whether.
   uint32_t available() const { return free + cached; }
+};
+
+/// A marked prefix that can be read until it expires.
+struct LeaseUse {
+  uint32_t tokens = 0;
+  LeaseClass lease = LeaseClass::k5m;
+  TimeNs expires = 0, left_ns = 0;  // left as of set_time
+};
+
+/// What one namespace uses now, all groups.
+struct NamespaceUse {
+  std::string name;
+  uint32_t blocks_live = 0, blocks_cached = 0;
+  uint32_t blocks_leased = 0;  // of these two
+  std::vector<LeaseUse> leases;
 };
 
 /// Never decreasing.
@@ -206,10 +224,22 @@ class KvCache {
   /// filled one until they write on. 1 before anything is computed.
   uint32_t tail_holders(SeqId seq, uint32_t group) const;
 
-  /// Forgets what is cached, one namespace or all, and its entries (not counted as broken). Open
-  /// sequences run on, but what they hold does not enter the cache any more. Returns the number of
-  /// blocks that became free.
+  /// Forgets what is cached, one namespace and those below it ("name" and "name/...") or all, and
+  /// its entries (not counted as broken). Open sequences run on, but what they hold does not enter
+  /// the cache any more. Returns the number of blocks that became free.
   uint32_t clear(std::optional<std::string_view> cache_namespace = std::nullopt);
+
+  /// Whether resize would succeed. Errors: kInvalidArgument for a group without blocks;
+  /// kPoolExhausted with both numbers when sequences hold more blocks of a group than there would
+  /// be.
+  Status check_resize(std::span<const uint32_t> blocks) const;
+  /// From now on group g has `blocks[g]`. Held blocks stay what and where they are. To make room,
+  /// cached ones are given up as always (those under a lease last); leases follow their share of
+  /// the pool. Broken leases are counted, promised creations that lost their room among them.
+  /// Blocks that are gone and may still have memory: appended to `dropped`. Ids of a grown group
+  /// are below the largest number of blocks that it ever had. Errors: as check_resize; nothing has
+  /// changed.
+  Status resize(std::span<const uint32_t> blocks, std::vector<FreshBlock>& dropped);
 
   /// Memory of blocks that nobody needs: those free since `until` or longer, as told by set_time,
   /// that were handed out since they were last named here; appended to `blocks`. Their memory may
@@ -228,6 +258,10 @@ class KvCache {
   BlockCounts counts(uint32_t group) const;
   CacheCounters counters() const;
   uint32_t sequences() const;
+  /// Every namespace that has blocks or open sequences, by name. Live blocks that are not findable
+  /// count where their sequence belongs; those of sequences that skip the cache count nowhere.
+  /// Cost: O(nodes + blocks held).
+  std::vector<NamespaceUse> namespaces() const;
   uint32_t entries() const;  // readable entries (marked prefixes), unexpired as of set_time
 
   /// Proves every invariant of pool, index and leases in O(blocks); stops the process if one is

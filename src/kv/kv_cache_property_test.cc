@@ -110,6 +110,7 @@ class Life {
       weight = chance(25) ? 0 : 1 + static_cast<uint32_t>(prng_.below(10));
     weights_[kAdmit] = std::max(weights_[kAdmit], 3u);
     weights_[kClear] = chance(70) ? 0 : 1;
+    weights_[kResize] = sabotage_ != Sabotage::kNone || chance(70) ? 0 : 1;
 
     CacheConfig given = config_;
     for (CacheGroup& group : given.groups)
@@ -147,9 +148,10 @@ class Life {
   uint64_t window_hits = 0;  // of tokens, behind blocks that a sliding group lacked
   uint64_t shortened = 0;    // hits that ended before a full group's blocks did
   uint64_t unreachable = 0, passed = 0, returned = 0;
+  uint64_t grown = 0, shrunk = 0, resizes_refused = 0;
 
  private:
-  enum Event { kAdmit, kStep, kReserve, kFork, kRelease, kTime, kClear, kEvents };
+  enum Event { kAdmit, kStep, kReserve, kFork, kRelease, kTime, kClear, kResize, kEvents };
 
   struct Pending {
     uint32_t tokens;
@@ -185,7 +187,8 @@ class Life {
     uint64_t drawn = prng_.below(sum);
     uint32_t kind = 0;
     while (drawn >= weights_[kind]) drawn -= weights_[kind++];
-    if (kind == kAdmit || (open_.empty() && kind != kTime && kind != kClear)) return admit();
+    if (kind == kAdmit || (open_.empty() && kind != kTime && kind != kClear && kind != kResize))
+      return admit();
     const std::size_t which = open_.empty() ? 0 : prng_.below(open_.size());
     switch (kind) {
       case kStep:
@@ -198,6 +201,8 @@ class Life {
         return release(which);
       case kTime:
         return pass_time();
+      case kResize:
+        return resize();
       default:
         return clear();
     }
@@ -253,7 +258,7 @@ class Life {
     const uint32_t size = config_.block_tokens;
     std::vector<std::unordered_set<uint64_t>> there(cache_->groups());
     for (uint32_t g = 0; g < cache_->groups(); ++g) {
-      for (uint32_t id = 0; id < config_.groups[g].blocks; ++id) {
+      for (uint32_t id = 0; id < idle_[g].size(); ++id) {
         if (!cache_->findable(g, BlockId(id))) continue;
         const auto first = memory_[g].begin() + std::size_t{id} * size;
         there[g].insert(first, first + size);
@@ -309,13 +314,13 @@ class Life {
   };
   void follow_idle() {
     for (uint32_t g = 0; g < cache_->groups(); ++g) {
-      std::vector<bool> used(config_.groups[g].blocks, false);
+      std::vector<bool> used(idle_[g].size(), false);
       for (const Open& open : open_) {
         for (const BlockId block : cache_->table(open.id, g)) {
           if (block.valid()) used[block.value] = true;
         }
       }
-      for (uint32_t id = 0; id < config_.groups[g].blocks; ++id) {
+      for (uint32_t id = 0; id < idle_[g].size(); ++id) {
         Idle& idle = idle_[g][id];
         const bool free = !used[id] && !cache_->findable(g, BlockId(id));
         if (free && !idle.free) idle.since = now_;
@@ -328,7 +333,7 @@ class Life {
     std::optional<TimeNs> oldest;
     for (uint32_t g = 0; g < cache_->groups(); ++g) {
       std::vector<BlockId> expected, named;
-      for (uint32_t id = 0; id < config_.groups[g].blocks; ++id) {
+      for (uint32_t id = 0; id < idle_[g].size(); ++id) {
         Idle& idle = idle_[g][id];
         if (!idle.free || !idle.handed_out) continue;
         if (!oldest || idle.since < *oldest) oldest = idle.since;
@@ -389,12 +394,13 @@ class Life {
     open.space = draw_space();
     open.tokens = draw_tokens();
     open.use_cache = !chance(10);
+    const bool may_read = open.use_cache && !chance(10);
     open.epoch = epochs_[open.space];
     const uint32_t n = static_cast<uint32_t>(open.tokens.size());
 
     std::vector<CachePosition> positions;
     std::vector<CacheMarker> markers;
-    if (chance(60)) {
+    if (chance(60) && (may_read || !open.use_cache)) {
       uint32_t at = 0;
       while (at < n && positions.size() < 60) {
         at += 1 + static_cast<uint32_t>(prng_.below(1 + n / 8));
@@ -412,6 +418,7 @@ class Life {
     request.tokens = open.tokens;
     request.cache_namespace = open.space;
     request.use_cache = open.use_cache;
+    request.read_cache = may_read;
     request.positions = positions;
     request.markers = markers;
     request.cover_tokens = chance(50) ? static_cast<uint32_t>(prng_.below(n + 1)) : 0;
@@ -421,9 +428,9 @@ class Life {
     const CacheCounters counters = cache_->counters();
     const AdmitEstimate estimate = cache_->estimate(request);
     // Cells are many where blocks are large: the rule is followed where it is cheap.
-    const bool follow = std::size_t{config_.block_tokens} * config_.groups[0].blocks <= 1500;
+    const bool follow = memory_[0].size() <= 1500;
     const uint32_t by_rule =
-        open.use_cache && follow ? longest_hit(open.space, open.tokens) : open.computed;
+        may_read && follow ? longest_hit(open.space, open.tokens) : open.computed;
     Orders orders;
     Result<Admitted> admitted = cache_->admit(request, orders);
     if (admitted.has_value() != estimate.fits_now) fail("the estimate and the admission disagree");
@@ -441,7 +448,7 @@ class Life {
     if (open.computed != estimate.cached_tokens) fail("the estimate's hit is not the admission's");
     if (open.computed >= n) fail("no token is left to compute");
     const uint32_t known =
-        open.use_cache ? std::min(n - 1, longest_published(open.space, open.tokens)) : 0;
+        may_read ? std::min(n - 1, longest_published(open.space, open.tokens)) : 0;
     if (open.computed > known) fail("a hit on what nobody published");
     // With free blocks for the rest nothing is in a hit's way; without, its partial block may be
     // the missing memory.
@@ -457,7 +464,7 @@ class Life {
       }
       has_room = has_room && before[g].free >= needed;
     }
-    if (open.use_cache && follow) {
+    if (may_read && follow) {
       if (open.computed > by_rule) fail("a hit beyond what the rule allows");
       if (open.computed < by_rule && (has_room || open.computed % config_.block_tokens != 0)) {
         fail("a hit of " + std::to_string(open.computed) + ", by the rule " +
@@ -475,8 +482,7 @@ class Life {
     }
     uint32_t running = 0;  // whole blocks that open sequences have published cannot be lost
     for (const Open& other : open_) {
-      if (!open.use_cache || !other.use_cache || other.space != open.space ||
-          other.epoch != open.epoch)
+      if (!may_read || !other.use_cache || other.space != open.space || other.epoch != open.epoch)
         continue;
       // Behind a window only what ends where the other is now.
       if (sliding_ && (other.published >= n || other.published != other.computed ||
@@ -709,6 +715,57 @@ class Life {
     if (chance(50)) return_idle();
   }
 
+  // The pool becomes larger or smaller while it is used. Refused only where sequences hold more.
+  void resize() {
+    std::vector<uint32_t> blocks;
+    bool fits = true;
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      const BlockCounts now = cache_->counts(g);
+      // Seldom tiny: such a pool has nothing to find.
+      const uint32_t least = chance(10) ? 1 : (now.pool + 2) / 2;
+      const uint32_t most = std::max(least, std::min(2 * now.pool, 1024u));
+      blocks.push_back(least + static_cast<uint32_t>(prng_.below(most - least + 1)));
+      if (chance(30)) blocks.back() = std::max(1u, now.live);
+      fits = fits && now.live <= blocks.back();
+    }
+    follow_idle();
+    const std::vector<BlockCounts> before = counts();
+    std::vector<FreshBlock> dropped;
+    const Status status = cache_->resize(blocks, dropped);
+    if (status.has_value() != fits) return fail("a resize against the count of live blocks");
+    if (!status) {
+      ++resizes_refused;
+      if (status.code() != ErrorCode::kPoolExhausted) fail("refused with another code");
+      if (counts() != before || !dropped.empty()) fail("a refused resize left traces");
+      return;
+    }
+    for (uint32_t g = 0; g < cache_->groups(); ++g) {
+      config_.groups[g].blocks = blocks[g];
+      const BlockCounts now = cache_->counts(g);
+      if (now.pool != blocks[g]) fail("a pool of another size than asked for");
+      if (now.live != before[g].live) fail("a resize took or gave live blocks");
+      if (blocks[g] >= before[g].pool && now.cached < before[g].cached && cache_->groups() == 1 &&
+          cache_->counters().leases_broken == broken_seen_)
+        fail("a pool that grew gave cached blocks up");
+      (blocks[g] > before[g].pool ? grown : shrunk) += blocks[g] != before[g].pool;
+      const std::size_t ids = std::max<std::size_t>(idle_[g].size(), blocks[g]);
+      memory_[g].resize(ids * config_.block_tokens, 0);
+      idle_[g].resize(ids);
+    }
+    for (const FreshBlock& block : dropped) {
+      // What it held is lost, and its memory is not returned a second time.
+      std::fill_n(
+          memory_[block.group].begin() + std::size_t{block.block.value} * config_.block_tokens,
+          config_.block_tokens, 0);
+      Idle& idle = idle_[block.group][block.block.value];
+      if (!idle.handed_out) fail("memory of a block that was never handed out is to be returned");
+      idle.handed_out = false;
+      ++returned;
+    }
+    for (const Open& open : open_) check_memory(open);
+    forget_if_broken();
+  }
+
   void clear() {
     if (chance(30)) return clear_all();
     const std::string space = draw_space();
@@ -790,6 +847,7 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
   std::printf("seeds %lu to %lu\n", first, first + count - 1);
   uint64_t hits = 0, evictions = 0, reads = 0, broken = 0, copies = 0, twins = 0;
   uint64_t window_hits = 0, shortened = 0, unreachable = 0, passed = 0, returned = 0;
+  uint64_t grown = 0, shrunk = 0, refused = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     current_seed = seed;
     Life life(seed, Sabotage::kNone);
@@ -799,6 +857,7 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
     copies += life.copies, twins += life.twins;
     window_hits += life.window_hits, shortened += life.shortened, passed += life.passed;
     unreachable += life.unreachable, returned += life.returned;
+    grown += life.grown, shrunk += life.shrunk, refused += life.resizes_refused;
   }
   std::printf(
       "hit tokens %lu, read tokens %lu, evictions %lu, broken leases %lu, copies %lu, twins %lu\n",
@@ -808,6 +867,7 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
       "reach "
       "%lu; idle blocks returned %lu\n",
       window_hits, shortened, passed, unreachable, returned);
+  std::printf("pools grown %lu, shrunk %lu, refusals to shrink %lu\n", grown, shrunk, refused);
   if (count == 1) return;
   // The lives visit what they are for.
   EXPECT_GT(hits, 0u);
@@ -821,6 +881,9 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
   EXPECT_GT(passed, 0u);
   EXPECT_GT(unreachable, 0u);
   EXPECT_GT(returned, 0u);
+  EXPECT_GT(grown, 0u);
+  EXPECT_GT(shrunk, 0u);
+  EXPECT_GT(refused, 0u);
 }
 
 /// The canary: a harness that does not notice a lost copy proves nothing.
@@ -842,7 +905,7 @@ TEST(KvCacheProperty, NoticesC02BlocksThatArePublishedBeforeTheyAreComputed) {
 
 TEST(KvCacheProperty, NoticesAWindowThatIsOnePositionShort) {
   uint64_t caught = 0;
-  for (current_seed = 1; current_seed <= 200; ++current_seed) {
+  for (current_seed = 1; current_seed <= 400; ++current_seed) {
     caught += !Life(current_seed, Sabotage::kShortWindow).run(300).empty();
   }
   EXPECT_GT(caught, 20u);

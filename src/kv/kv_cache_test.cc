@@ -302,6 +302,31 @@ TEST(KvCache, NeitherReadsNorEntersForARequestThatSkipsTheCache) {
   EXPECT_EQ(kv.serve(other), 0u);
 }
 
+TEST(KvCache, EntersWithoutReadingForARequestThatMustComputeEverything) {  // C20
+  Bench kv(64);
+  const Tokens known = range(0, 20), cold = range(100, 20);
+  kv.serve(known);
+  for (const Tokens& prompt : {known, cold}) {
+    AdmitRequest request = kv.request(prompt);
+    request.read_cache = false;
+    const CachePosition position{16};
+    const CacheMarker marker{0, LeaseClass::k5m};
+    request.positions = {&position, 1};
+    request.markers = {&marker, 1};
+    const CacheCounters before = kv->counters();
+    EXPECT_EQ(kv->estimate(request).cached_tokens, 0u);
+    const Result<Admitted> admitted = kv.try_admit(request);
+    EXPECT_EQ(admitted->cached_tokens, 0u);
+    EXPECT_EQ(admitted->usage.input_tokens, 20u);
+    EXPECT_EQ(kv->counters().query_tokens, before.query_tokens);
+    kv.compute(admitted->seq, prompt);
+    kv.release(admitted->seq);
+    kv->check_invariants();
+    EXPECT_EQ(kv.serve(prompt), 19u);
+  }
+  EXPECT_EQ(kv->entries(), 0u);
+}
+
 TEST(KvCache, C07OffersOnlyWhatACancelledPrefillHasComputed) {
   Bench kv(64);
   const Tokens prompt = range(0, 40);
@@ -1015,6 +1040,86 @@ TEST(KvCache, TellsWhichFreeBlocksHaveBeenHandedOutAndForHowLong) {
   EXPECT_EQ(kv.counts().cached, 2u);
   kv->clear();
   EXPECT_EQ(kv->oldest_idle(), 150);
+}
+
+TEST(KvCacheResize, RefusesWhatSequencesHoldAndSaysBothNumbers) {
+  Bench kv(10);
+  const Admitted running = kv.admit(range(0, 12));
+  kv.compute(running.seq, range(0, 12));
+  std::vector<FreshBlock> dropped;
+  const uint32_t two[] = {2}, three[] = {3}, none[] = {0};
+  const Status refused = kv->resize(two, dropped);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.code(), ErrorCode::kPoolExhausted);
+  EXPECT_EQ(refused.error().message, "3 KV blocks are in use, 2 would be left of 10");
+  EXPECT_EQ(kv->resize(none, dropped).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(kv.counts(), (BlockCounts{10, 3, 0, 7, 0}));
+  ASSERT_TRUE(kv->resize(three, dropped).has_value());
+  kv->check_invariants();
+  EXPECT_EQ(kv.counts(), (BlockCounts{3, 3, 0, 0, 0}));
+  EXPECT_EQ(kv.table(running.seq), (Ids{0, 1, 2}));
+  EXPECT_FALSE(kv.ensure(running.seq, 13));
+  const uint32_t five[] = {5};
+  ASSERT_TRUE(kv->resize(five, dropped).has_value());
+  EXPECT_TRUE(kv.ensure(running.seq, 20));
+  kv.release(running.seq);
+}
+
+TEST(KvCacheResize, GivesUpCachedBlocksInTheUsualOrderAndLeasesLast) {
+  CacheConfig config;
+  config.lease_share = 1;
+  Bench kv(10, 4, config);
+  kv.serve_marked(range(0, 8), {{8, LeaseClass::k5m}});
+  kv.serve(range(100, 12));
+  EXPECT_EQ(kv.counts(), (BlockCounts{10, 0, 5, 5, 2}));
+  std::vector<FreshBlock> dropped;
+  const uint32_t three[] = {3}, one[] = {1};
+  ASSERT_TRUE(kv->resize(three, dropped).has_value());
+  kv->check_invariants();
+  EXPECT_EQ(kv.counts(), (BlockCounts{3, 0, 3, 0, 2}));
+  EXPECT_EQ(kv->counters().leases_broken, 0u);
+  EXPECT_EQ(kv->counters().evictions, 2u);
+  EXPECT_EQ(dropped.size(), 2u) << "five ids were never handed out and have no memory";
+  EXPECT_EQ(kv.serve(range(0, 9)), 8u) << "what is under a lease is still there";
+  ASSERT_TRUE(kv->resize(one, dropped).has_value());
+  kv->check_invariants();
+  EXPECT_EQ(kv->counters().leases_broken, 1u);
+  EXPECT_EQ(kv.counts().pool, 1u);
+}
+
+TEST(KvCacheResize, LeasesKeepToTheirShareOfTheSmallerPool) {
+  Bench kv(20);  // half of it may be leased
+  kv.serve_marked(range(0, 16), {{16, LeaseClass::k1h}});
+  kv.serve_marked(range(100, 16), {{16, LeaseClass::k5m}});
+  EXPECT_EQ(kv.counts().leased, 8u);
+  std::vector<FreshBlock> dropped;
+  const uint32_t ten[] = {10};
+  ASSERT_TRUE(kv->resize(ten, dropped).has_value());
+  kv->check_invariants();
+  EXPECT_EQ(kv.counts().leased, 4u);
+  EXPECT_EQ(kv->counters().leases_broken, 1u);
+  EXPECT_EQ(kv.serve_marked(range(0, 17), {{16, LeaseClass::k1h}}).read_tokens, 16u)
+      << "the entry that ends later stays";
+}
+
+TEST(KvCacheResize, ACreationThatLosesItsRoomIsCountedAsBroken) {
+  Bench kv(20);
+  const Tokens prompt = range(0, 32);
+  AdmitRequest asked = kv.request(prompt);
+  const std::vector<CachePosition> positions = {{32}};
+  const std::vector<CacheMarker> markers = {{0, LeaseClass::k5m}};
+  asked.positions = positions;
+  asked.markers = markers;
+  Result<Admitted> admitted = kv.try_admit(asked);
+  ASSERT_TRUE(admitted.has_value());
+  EXPECT_EQ(admitted->usage.created_5m_tokens, 32u);
+  std::vector<FreshBlock> dropped;
+  const uint32_t ten[] = {10};
+  ASSERT_TRUE(kv->resize(ten, dropped).has_value());
+  kv.compute(admitted->seq, prompt);
+  EXPECT_EQ(kv->entries(), 0u);
+  EXPECT_EQ(kv->counters().leases_broken, 1u);
+  kv.release(admitted->seq);
 }
 
 TEST(KvCache, ClearsOneNamespaceOrAll) {

@@ -2,6 +2,7 @@
 #include "kv/lease.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -84,6 +85,48 @@ void LeaseBook::refresh(EntryId id, LeaseClass lease, TimeNs start) {
   entry.lease = std::max(entry.lease, lease);
   entry.expires = std::max(entry.expires, start + lifetime_ns(entry.lease));
   expiry_.set_key(id.value, expiry_key(entry.expires));
+}
+
+bool LeaseBook::exceeded(std::size_t room) const {
+  const Share& all = total_[room];
+  return uint64_t{all.leased} + all.promised > rules_.rooms[room].nodes_max;
+}
+
+bool LeaseBook::exceeded(NodeId root, std::size_t room) const {
+  const Share& mine = shares_[root.value * rooms() + room];
+  return uint64_t{mine.leased} + mine.promised > rules_.rooms[room].nodes_max_namespace;
+}
+
+bool LeaseBook::set_limits(std::span<const LeaseRoom> given) {
+  PW_CHECK(given.size() == rooms());
+  for (std::size_t room = 0; room < rooms(); ++room) {
+    PW_CHECK(given[room].window == rules_.rooms[room].window);
+    rules_.rooms[room] = given[room];
+  }
+  make_room_for_slots();
+  std::vector<uint32_t> ids;
+  for (uint32_t id = 0; id < entries_.size(); ++id) {
+    if (expiry_.contains(id)) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(expiry_.key(a), a) < std::pair(expiry_.key(b), b);
+  });
+  for (const uint32_t id : ids) {
+    const NodeId root = index_.root(entries_[id].node);
+    bool too_many = false;
+    for (std::size_t room = 0; room < rooms(); ++room)
+      too_many |= exceeded(room) || exceeded(root, room);
+    if (!too_many) continue;
+    drop(EntryId(id));
+    ++broken_;
+  }
+  for (std::size_t room = 0; room < rooms(); ++room) {
+    if (exceeded(room)) return false;
+    for (uint32_t slot = 0; slot * rooms() < shares_.size(); ++slot) {
+      if (exceeded(NodeId(slot), room)) return false;
+    }
+  }
+  return true;
 }
 
 bool LeaseBook::fits(NodeId root, std::span<const uint32_t> nodes, const Promise* promised) const {
@@ -266,6 +309,15 @@ void LeaseBook::on_remove(NodeId node, RemoveReason reason) {
     }
   }
   PW_CHECK(!leased(node));
+}
+
+void LeaseBook::for_each(
+    const std::function<void(NodeId, uint32_t, LeaseClass, TimeNs)>& visit) const {
+  for (uint32_t id = 0; id < entries_.size(); ++id) {
+    if (!expiry_.contains(id)) continue;
+    const Entry& entry = entries_[id];
+    visit(index_.root(entry.node), tokens(entry), entry.lease, entry.expires);
+  }
 }
 
 void LeaseBook::check_invariants() const {

@@ -100,6 +100,11 @@ class LeaseBook {
     return lease == LeaseClass::k1h ? rules_.lifetime_1h_ns : rules_.lifetime_5m_ns;
   }
 
+  /// Other limits from now on, by room; windows stay. Entries that are too many for them are
+  /// broken, those that end first going first. True when all that is left fits; else promises alone
+  /// are too many: withdraw some and call again. Cost: O(entries * log).
+  bool set_limits(std::span<const LeaseRoom> rooms);
+
   /// Room for `nodes[r]` more leased nodes below `root` in every room r; false when the limits do
   /// not allow it. Promises under one key share the room of the first.
   bool promise(PromiseKey key, NodeId root, std::span<const uint32_t> nodes);
@@ -119,6 +124,10 @@ class LeaseBook {
   void on_block_lost(uint32_t room, NodeId node);
   /// Call before the index removes a node (without children).
   void on_remove(NodeId node, RemoveReason reason);
+
+  /// Every unexpired entry: its root, tokens, class and end.
+  void for_each(const std::function<void(NodeId root, uint32_t tokens, LeaseClass lease,
+                                         TimeNs expires)>& visit) const;
 
   bool leased(NodeId node) const { return lease_count(node) > 0; }
   bool leased(NodeId node, uint32_t room) const {
@@ -171,6 +180,8 @@ class LeaseBook {
   uint32_t first_needed(std::size_t room, uint32_t tokens) const;
   uint32_t first_leased(std::size_t room, uint32_t tokens) const;
   void make_room_for_slots();
+  bool exceeded(std::size_t room) const;
+  bool exceeded(NodeId root, std::size_t room) const;
   bool fits(NodeId root, std::span<const uint32_t> nodes, const Promise* promised) const;
   void add_leases(NodeId node, uint32_t tokens);
   void drop_leases(NodeId node, uint32_t tokens);
@@ -183,7 +194,7 @@ class LeaseBook {
 
   const PrefixIndex& index_;
   Listener& listener_;
-  const LeaseRules rules_;
+  LeaseRules rules_;
   TimeNs now_ = INT64_MIN;
   std::vector<Entry> entries_;  // by id
   std::vector<EntryId> unused_;

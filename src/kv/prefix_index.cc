@@ -31,6 +31,10 @@ PrefixIndex::PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks
   }
 }
 
+void PrefixIndex::grow(uint32_t group, uint32_t blocks) {
+  if (blocks > owner_[group].size()) owner_[group].resize(blocks, NodeId());
+}
+
 NodeId PrefixIndex::allocate() {
   if (unused_.empty()) {
     unused_.push_back(slots());

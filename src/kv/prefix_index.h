@@ -40,6 +40,9 @@ class PrefixIndex {
   /// `blocks[g]`: capacity of group g. Has room for `nodes` nodes besides roots, and grows beyond.
   PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks, uint32_t nodes);
 
+  /// Admits block ids of the group below `blocks`.
+  void grow(uint32_t group, uint32_t blocks);
+
   NodeId add_root();
   /// Requires: a root without children.
   void remove_root(NodeId root);

@@ -67,7 +67,8 @@ Result<std::unique_ptr<CpuExecutor>> CpuExecutor::create(const gguf::File& file,
                                                         .block_tokens = geometry.block_tokens});
     if (!fits) return Error{fits.code(), fmt::format("{}: {}", file.path(), fits.error().message)};
   }
-  PW_ASSIGN_OR_RETURN(std::unique_ptr<KvArena> arena, KvArena::create(geometry, options.blocks));
+  PW_ASSIGN_OR_RETURN(std::unique_ptr<KvArena> arena,
+                      KvArena::create(geometry, options.blocks, options.blocks_reserved));
   PW_ASSIGN_OR_RETURN(ModelWeights weights, load_weights(file, spec, options.progress));
   const uint32_t cores = usable_cores();
   const uint32_t threads = options.threads == 0 ? cores : std::min(options.threads, cores);
@@ -91,6 +92,8 @@ Result<std::unique_ptr<CpuExecutor>> CpuExecutor::create(const gguf::File& file,
 const kv::Geometry& CpuExecutor::geometry() const { return impl_->arena->geometry(); }
 uint32_t CpuExecutor::vocab_size() const { return impl_->spec.vocab_size; }
 uint32_t CpuExecutor::blocks(uint32_t group) const { return impl_->arena->blocks(group); }
+Status CpuExecutor::grow(std::span<const uint32_t> blocks) { return impl_->arena->grow(blocks); }
+uint64_t CpuExecutor::committed_bytes() const { return impl_->arena->committed_bytes(); }
 uint32_t CpuExecutor::threads() const { return static_cast<uint32_t>(impl_->pool.threads()); }
 uint64_t CpuExecutor::weight_bytes() const { return impl_->weights.bytes; }
 uint64_t CpuExecutor::scratch_bytes() const { return impl_->forward.scratch_bytes(); }

@@ -24,6 +24,7 @@ namespace pagewise::model {
 struct CpuExecutorOptions {
   uint32_t threads = 0;          // 0: one a core that this process may use; never more than cores
   std::vector<uint32_t> blocks;  // capacity of each KV group
+  std::vector<uint32_t> blocks_reserved;  // how far each may grow; empty: not at all
   uint32_t step_tokens_max = 512;
   uint32_t step_runs_max = 256;
   uint32_t context_max = 0;  // 0: the model's
@@ -46,6 +47,8 @@ class CpuExecutor final : public Executor {
   uint32_t vocab_size() const override;
   ExecutorLimits limits() const override;
   uint32_t blocks(uint32_t group) const override;
+  Status grow(std::span<const uint32_t> blocks) override;
+  uint64_t committed_bytes() const override;
   Result<LogitsView> step(std::span<const StepRun> runs) override;
   void copy(uint32_t group, BlockId from, BlockId to, uint32_t positions) override;
   Status commit(uint32_t group, std::span<const BlockId> blocks) override;

@@ -51,7 +51,13 @@ class Executor {
   virtual const kv::Geometry& geometry() const = 0;
   virtual uint32_t vocab_size() const = 0;
   virtual ExecutorLimits limits() const = 0;
-  virtual uint32_t blocks(uint32_t group) const = 0;  // arena capacity; ids are [0, blocks)
+  virtual uint32_t blocks(uint32_t group) const = 0;  // ids are [0, blocks)
+  /// Ids below blocks[g] are usable from now on, and those that were before; what is there stays.
+  /// Between steps. How many blocks take memory at a time is the caller's affair: ids never become
+  /// fewer, their memory goes by release. Errors: kInvalidArgument, kIo: no further ids.
+  virtual Status grow(std::span<const uint32_t> blocks) = 0;
+  /// Memory that blocks take now.
+  virtual uint64_t committed_bytes() const = 0;
 
   /// Writes K and V of every row into the runs' blocks and computes the asked logits. Rows of one
   /// run attend to each other causally. Requires: blocks committed; within limits().

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -14,12 +15,21 @@ namespace pagewise::model {
 namespace {
 
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
+constexpr uint64_t kAddressBytesMax = uint64_t{1} << 46;
+
+/// Address space for `bytes`, and for one huge page more, so that the start can be aligned to one.
+void* map_nothing(uint64_t bytes) {
+  return mmap(nullptr, bytes + kHugePageBytes, PROT_NONE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
 
 }  // namespace
 
 Result<std::unique_ptr<KvArena>> KvArena::create(const kv::Geometry& geometry,
-                                                 std::span<const uint32_t> blocks) {
+                                                 std::span<const uint32_t> blocks,
+                                                 std::span<const uint32_t> blocks_reserved) {
   PW_CHECK(blocks.size() == geometry.groups.size());
+  PW_CHECK(blocks_reserved.empty() || blocks_reserved.size() == blocks.size());
   std::unique_ptr<KvArena> arena(new KvArena(geometry));
   for (uint32_t g = 0; g < blocks.size(); ++g) {
     const kv::GroupGeometry& shape = geometry.groups[g];
@@ -30,18 +40,26 @@ Result<std::unique_ptr<KvArena>> KvArena::create(const kv::Geometry& geometry,
       }
     }
     const uint64_t stride = geometry.block_stride(g);
-    if (blocks[g] == 0 || stride > (uint64_t{1} << 46) / blocks[g]) {
+    const auto blocks_max =
+        static_cast<uint32_t>(std::min<uint64_t>(kAddressBytesMax / stride, UINT32_MAX - 1));
+    if (blocks[g] == 0 || blocks[g] > blocks_max) {
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("a KV pool of {} blocks of {} is not possible", blocks[g],
                                format_size(stride))};
     }
-    // Reserve one huge page more than needed and align within, so that huge pages can cover it all.
-    const uint64_t bytes = stride * blocks[g] + kHugePageBytes;
-    void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint32_t reserved = blocks[g];
+    if (!blocks_reserved.empty())
+      reserved = std::max(reserved, std::min(blocks_reserved[g], blocks_max));
+    // Not accessible yet, and so not counted by systems that count what was promised.
+    void* mapping = map_nothing(stride * reserved);
+    if (mapping == MAP_FAILED && reserved > blocks[g]) {
+      reserved = blocks[g];
+      mapping = map_nothing(stride * reserved);
+    }
     if (mapping == MAP_FAILED) {
-      return Error{ErrorCode::kIo, fmt::format("cannot reserve {} of address space for KV: {}",
-                                               format_size(bytes), std::strerror(errno))};
+      return Error{ErrorCode::kIo,
+                   fmt::format("cannot reserve {} of address space for KV: {}",
+                               format_size(stride * reserved), std::strerror(errno))};
     }
     auto* start = static_cast<std::byte*>(mapping);
     const uint64_t lead = round_up(reinterpret_cast<uintptr_t>(start), kHugePageBytes) -
@@ -49,16 +67,49 @@ Result<std::unique_ptr<KvArena>> KvArena::create(const kv::Geometry& geometry,
     if (lead > 0) munmap(start, lead);
     Group group;
     group.base = start + lead;
-    group.mapped_bytes = bytes - lead;
-    group.blocks = blocks[g];
-    group.used.resize(blocks[g], false);
+    group.mapped_bytes = stride * reserved + kHugePageBytes - lead;
+    group.blocks_reserved = reserved;
     // Advice only: a system without huge pages, or with them switched off, works as well.
     (void)madvise(group.base, group.mapped_bytes, MADV_HUGEPAGE);
     // What people wrote does not belong into a core dump.
     (void)madvise(group.base, group.mapped_bytes, MADV_DONTDUMP);
     arena->groups_.push_back(std::move(group));
   }
+  PW_RETURN_IF_ERROR(arena->grow(blocks));
   return arena;
+}
+
+Status KvArena::grow(std::span<const uint32_t> blocks) {
+  PW_CHECK(blocks.size() == groups_.size());
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    if (blocks[g] <= group.blocks_reserved) continue;
+    const uint64_t stride = geometry_.block_stride(g);
+    return {
+        ErrorCode::kInvalidArgument,
+        fmt::format("address space is reserved for {} of KV blocks, {} are asked for; start "
+                    "with a larger pool",
+                    format_size(group.blocks_reserved * stride), format_size(blocks[g] * stride))};
+  }
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    if (blocks[g] <= group.blocks) continue;
+    const uint64_t bytes = blocks[g] * geometry_.block_stride(g);
+    if (mprotect(group.base, bytes, PROT_READ | PROT_WRITE) != 0) {
+      return {ErrorCode::kIo, fmt::format("cannot have {} of address space for KV: {}",
+                                          format_size(bytes), std::strerror(errno))};
+    }
+    group.blocks = blocks[g];
+    group.used.resize(blocks[g], false);
+  }
+  return Status::ok();
+}
+
+uint64_t KvArena::committed_bytes() const {
+  uint64_t bytes = 0;
+  for (uint32_t g = 0; g < groups_.size(); ++g)
+    bytes += groups_[g].used_count * geometry_.block_stride(g);
+  return bytes;
 }
 
 KvArena::~KvArena() {

@@ -2,9 +2,10 @@
 // The bytes behind block ids: one mapping per KV group, each block at a fixed place in it.
 //
 // A block is Geometry::block_stride(group) bytes from its neighbour, a multiple of 4 KiB, so that
-// one block can be given back to the system alone. Address space for all blocks is taken once;
-// memory only when a block is first written, and release() returns it. The ceiling is therefore the
-// number of blocks, set at creation.
+// one block can be given back to the system alone. Address space is taken once, for more blocks
+// than there are at first where that is asked for, so that the arena can grow in place; memory is
+// taken only when a block is first written, and release() returns it. How many blocks may have
+// memory at a time is not decided here: whoever deals in ids keeps to the pool's size.
 //
 // Within a block, per (layer, KV head) and contiguous: K transposed [key_dim][block_tokens], then V
 // [block_tokens][value_dim] (docs/formats/kv_block.md has it byte by byte). K transposed makes
@@ -33,17 +34,26 @@ namespace pagewise::model {
 
 class KvArena {
  public:
-  /// blocks[g]: capacity of group g, at least 1. Takes address space only.
-  /// Errors: kUnsupported for KV types without kernels (q8_0); kInvalidArgument for a size that
-  /// overflows; kIo with the system's words and the size asked for.
+  /// blocks[g]: capacity of group g, at least 1. Takes address space only, for up to
+  /// `blocks_reserved[g]` blocks (empty, or fewer than blocks[g]: for those alone); where the
+  /// system gives less, growth is bounded by what it gives. Errors: kUnsupported for KV types
+  /// without kernels (q8_0); kInvalidArgument for a size that overflows; kIo with the system's
+  /// words and the size asked for.
   static Result<std::unique_ptr<KvArena>> create(const kv::Geometry& geometry,
-                                                 std::span<const uint32_t> blocks);
+                                                 std::span<const uint32_t> blocks,
+                                                 std::span<const uint32_t> blocks_reserved = {});
   ~KvArena();
   KvArena(const KvArena&) = delete;
   KvArena& operator=(const KvArena&) = delete;
 
   const kv::Geometry& geometry() const { return geometry_; }
   uint32_t blocks(uint32_t group) const { return groups_[group].blocks; }
+  /// How far grow() can go.
+  uint32_t blocks_reserved(uint32_t group) const { return groups_[group].blocks_reserved; }
+  /// From now on group g has ids below blocks[g], or as many as before where that is more. What is
+  /// there stays where and what it is. Errors: kInvalidArgument beyond what is reserved, kIo with
+  /// the system's words; some groups may have grown then, which harms nothing.
+  Status grow(std::span<const uint32_t> blocks);
 
   /// First byte of a block; it never moves. Requires: id < blocks(group).
   std::byte* block(uint32_t group, BlockId id);
@@ -66,12 +76,15 @@ class KvArena {
 
   /// Blocks whose memory is taken now.
   uint32_t committed(uint32_t group) const { return groups_[group].used_count; }
+  /// Bytes of all groups' blocks whose memory is taken now.
+  uint64_t committed_bytes() const;
 
  private:
   struct Group {
     std::byte* base = nullptr;
     uint64_t mapped_bytes = 0;
     uint32_t blocks = 0;
+    uint32_t blocks_reserved = 0;
     std::vector<bool> used;  // written or handed out since the memory last came from the system
     uint32_t used_count = 0;
   };

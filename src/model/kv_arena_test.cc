@@ -47,6 +47,43 @@ bool all_zero(const KvArena& arena, uint32_t group, BlockId id) {
   return true;
 }
 
+TEST(KvArena, GrowsInPlaceUpToWhatIsReservedAndKeepsWhatIsThere) {
+  const std::vector<uint32_t> blocks = {2, 3}, reserved = {1'000'000, 1'000'000};
+  auto created = KvArena::create(two_groups(16), blocks, reserved);
+  ASSERT_TRUE(created.has_value());
+  KvArena& arena = **created;
+  const BlockId last(1);
+  arena.commit(0, std::span(&last, 1));
+  std::byte* const place = arena.block(0, last);
+  std::vector<std::byte> bytes(arena.geometry().block_bytes(0), std::byte{42}), read(bytes.size());
+  arena.write(0, last, bytes);
+
+  const std::vector<uint32_t> more = {40, 2};
+  ASSERT_TRUE(arena.grow(more).has_value());
+  EXPECT_EQ(arena.blocks(0), 40U);
+  EXPECT_EQ(arena.blocks(1), 3U) << "ids never become fewer";
+  EXPECT_EQ(arena.block(0, last), place);
+  arena.read(0, last, read);
+  EXPECT_EQ(read, bytes);
+  EXPECT_EQ(arena.committed(0), 1U) << "growing takes no memory";
+  EXPECT_EQ(arena.committed_bytes(), arena.geometry().block_stride(0));
+  const BlockId new_one(39);
+  arena.commit(0, std::span(&new_one, 1));
+  EXPECT_TRUE(all_zero(arena, 0, new_one));
+  arena.release(0, std::span(&last, 1));
+  EXPECT_EQ(arena.committed_bytes(), arena.geometry().block_stride(0));
+
+  const std::vector<uint32_t> too_many = {1'000'001, 3};
+  EXPECT_EQ(arena.grow(too_many).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(arena.blocks(0), 40U);
+}
+
+TEST(KvArena, DoesNotGrowBeyondItsBlocksWithoutAReserve) {
+  auto arena = make(16, 4);
+  const std::vector<uint32_t> more = {5, 5};
+  EXPECT_EQ(arena->grow(more).code(), ErrorCode::kInvalidArgument);
+}
+
 TEST(KvArena, KeepsBlocksApartAndWithinTheirStride) {
   for (const uint32_t block_tokens : {1U, 16U, 32U, 256U}) {
     auto arena = make(block_tokens, 5);

@@ -137,21 +137,71 @@ Sampler::Sampler(uint32_t vocab_size) : vocab_size_(vocab_size) {
   weights_.resize(vocab_size);
   block_sums_.resize((vocab_size + kSumBlock - 1) / kSumBlock);
   candidates_.reserve(vocab_size);
+  adjusted_.resize(vocab_size);
+  counts_.resize(vocab_size);
 }
 
-void Sampler::sample(std::span<const float> logits, const Params& params, uint64_t choice,
-                     uint64_t position, Sampled& out) {
+void Sampler::sample(std::span<const float> logits, const Params& params, const History& history,
+                     uint64_t choice, uint64_t position, Sampled& out) {
   PW_CHECK(logits.size() == vocab_size_);
-  const float max = max_of(logits);
+  const bool plain = params.logit_bias.empty() && !params.penalizes();
+  const std::span<const float> wanted = plain ? logits : adjust(logits, params, history);
+  const float max = max_of(wanted);
   const bool greedy = !(params.temperature > 0) || !std::isfinite(max);
   const uint32_t token =
-      greedy ? first_equal(logits, max) : draw(logits, max, params, choice, position);
+      greedy ? first_equal(wanted, max) : draw(wanted, max, params, choice, position);
   out.token = TokenId(static_cast<int32_t>(token));
   out.logprob = 0;
   out.top.clear();
   if (params.logprobs >= 0) {
-    fill_logprobs(logits, max, token, static_cast<uint32_t>(params.logprobs), out);
+    fill_logprobs(logits, plain ? max : max_of(logits), token,
+                  static_cast<uint32_t>(params.logprobs), out);
   }
+}
+
+void Sampler::score(std::span<const float> logits, TokenId token, uint32_t best, Sampled& out) {
+  PW_CHECK(logits.size() == vocab_size_);
+  PW_CHECK(token.value >= 0 && static_cast<uint32_t>(token.value) < vocab_size_);
+  out.token = token;
+  out.top.clear();
+  fill_logprobs(logits, max_of(logits), static_cast<uint32_t>(token.value), best, out);
+}
+
+/// The logits with bias and penalties. Each token's new value depends on its own logit and count
+/// alone, so the order in which the history names them does not matter.
+std::span<const float> Sampler::adjust(std::span<const float> logits, const Params& params,
+                                       const History& history) {
+  std::copy(logits.begin(), logits.end(), adjusted_.begin());
+  const auto index = [this](TokenId token) {
+    const auto i = static_cast<std::size_t>(token.value);
+    PW_CHECK(i < vocab_size_);
+    return i;
+  };
+  for (const TokenBias& bias : params.logit_bias) adjusted_[index(bias.token)] += bias.bias;
+  if (params.repetition_penalty > 0 && params.repetition_penalty != 1) {
+    for (const std::span<const TokenId> part : {history.prompt, history.answer}) {
+      for (const TokenId token : part) {
+        const std::size_t i = index(token);
+        if (counts_[i]++ != 0) continue;
+        float& logit = adjusted_[i];
+        logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+      }
+    }
+    for (const std::span<const TokenId> part : {history.prompt, history.answer}) {
+      for (const TokenId token : part) counts_[index(token)] = 0;
+    }
+  }
+  if (params.frequency_penalty != 0 || params.presence_penalty != 0) {
+    for (const TokenId token : history.answer) ++counts_[index(token)];
+    for (const TokenId token : history.answer) {
+      uint32_t& count = counts_[index(token)];
+      if (count == 0) continue;  // has had its penalty
+      adjusted_[index(token)] -=
+          params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
+      count = 0;
+    }
+  }
+  return adjusted_;
 }
 
 uint32_t Sampler::draw(std::span<const float> logits, float max, const Params& params,

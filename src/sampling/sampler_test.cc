@@ -345,11 +345,135 @@ TEST(Sampler, SteadyUseAllocatesNothing) {
   Params params;
   params.logprobs = 5;
   params.top_p = 0.9F;
-  sampler.sample(logits, params, 0, 0, out);
+  params.frequency_penalty = 0.5F;
+  params.logit_bias = {{TokenId(3), 1.0F}};
+  const std::vector<TokenId> tokens(100, TokenId(7));
+  sampler.sample(logits, params, {tokens, tokens}, 0, 0, out);
   const auto* top = out.top.data();
   for (uint64_t i = 1; i < 50; ++i) {
-    sampler.sample(logits, params, 0, i, out);
+    sampler.sample(logits, params, {tokens, tokens}, 0, i, out);
     EXPECT_EQ(out.top.data(), top) << "the list of best tokens moved";
+  }
+}
+
+/// The definition of bias and penalties, one token at a time.
+std::vector<float> adjusted(std::vector<float> logits, const Params& params,
+                            const History& history) {
+  const auto count = [](std::span<const TokenId> tokens, std::size_t id) {
+    return std::count(tokens.begin(), tokens.end(), TokenId(static_cast<int32_t>(id)));
+  };
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    float& logit = logits[id];
+    for (const TokenBias& bias : params.logit_bias) {
+      if (static_cast<std::size_t>(bias.token.value) == id) logit += bias.bias;
+    }
+    const auto answered = count(history.answer, id);
+    if (params.repetition_penalty != 1 && answered + count(history.prompt, id) > 0) {
+      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+    }
+    if (answered > 0) {
+      logit -= params.frequency_penalty * static_cast<float>(answered) + params.presence_penalty;
+    }
+  }
+  return logits;
+}
+
+TEST(Sampler, BiasAndPenaltiesFollowTheirDefinitionHoweverTheyAreCombined) {
+  const uint64_t seed = test_seed();
+  std::printf("PAGEWISE_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Prng prng(seed);
+  constexpr uint32_t kVocab = 40;
+  Sampler sampler(kVocab);
+  const auto draw_tokens = [&] {
+    std::vector<TokenId> tokens(prng.below(60));
+    for (TokenId& token : tokens) token = TokenId(static_cast<int32_t>(prng.below(kVocab)));
+    return tokens;
+  };
+  int moved = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const std::vector<float> logits = random_logits(kVocab, prng.next(), 6);
+    const std::vector<TokenId> prompt = draw_tokens(), answer = draw_tokens();
+    const History history{prompt, answer};
+    Params params;
+    params.temperature = round % 2 == 0 ? 0.0F : 1.0F;
+    params.logprobs = 3;
+    params.seed = seed;
+    const auto penalty = [&] { return static_cast<float>(prng.uniform() * 4 - 2); };
+    if (prng.below(2) == 0) params.frequency_penalty = penalty();
+    if (prng.below(2) == 0) params.presence_penalty = penalty();
+    if (prng.below(2) == 0) params.repetition_penalty = static_cast<float>(0.5 + prng.uniform());
+    for (int32_t id = 0; id < 40 && prng.below(3) == 0; id += 3) {
+      params.logit_bias.push_back({TokenId(id), penalty() * 3});
+    }
+    Params plain = params;
+    plain.frequency_penalty = plain.presence_penalty = 0;
+    plain.repetition_penalty = 1;
+    plain.logit_bias.clear();
+    const std::vector<float> expected = adjusted(logits, params, history);
+    const Sampled got = sampler.sample(logits, params, history, 0, 5);
+    const Sampled wanted = sampler.sample(expected, plain, 0, 5);
+    ASSERT_EQ(got.token, wanted.token) << "round " << round;
+    // What is reported is the model's own opinion, whatever was asked of the draw.
+    Sampled scored;
+    sampler.score(logits, got.token, 3, scored);
+    EXPECT_EQ(got.logprob, scored.logprob);
+    const Sampled own = sampler.sample(logits, plain, 0, 5);
+    ASSERT_EQ(got.top.size(), own.top.size());
+    for (std::size_t i = 0; i < own.top.size(); ++i) {
+      EXPECT_EQ(got.top[i].token, own.top[i].token);
+      EXPECT_EQ(got.top[i].logprob, own.top[i].logprob);
+    }
+    moved += got.token != own.token ? 1 : 0;
+  }
+  EXPECT_GT(moved, 300) << "penalties that change nothing prove nothing";
+}
+
+TEST(Sampler, ABiasOfAHundredForcesATokenAndMinusAHundredBansIt) {
+  const std::vector<float> logits = random_logits(300, test_seed() + 8, 8);
+  Sampler sampler(300);
+  const TokenId best(static_cast<int32_t>(argmax(logits)));
+  for (const float temperature : {0.0F, 0.7F, 1.0F}) {
+    Params params;
+    params.temperature = temperature;
+    params.logit_bias = {{TokenId(17), 100}};
+    Params banned = params;
+    banned.logit_bias = {{best, -100}};
+    for (uint64_t position = 0; position < 300; ++position) {
+      EXPECT_EQ(sampler.sample(logits, params, 0, position).token, TokenId(17));
+      EXPECT_NE(sampler.sample(logits, banned, 0, position).token, best);
+    }
+  }
+}
+
+TEST(Sampler, PenaltiesOfThePastDoNotLeakIntoTheNextCall) {
+  const std::vector<float> logits = random_logits(50, test_seed() + 9, 6);
+  Sampler fresh(50), used(50);
+  std::vector<TokenId> tokens;
+  for (int32_t i = 0; i < 50; ++i) tokens.emplace_back(i % 7);
+  Params params;
+  params.frequency_penalty = 2;
+  params.repetition_penalty = 1.3F;
+  for (uint64_t i = 0; i < 20; ++i) used.sample(logits, params, {tokens, tokens}, 0, i);
+  const std::span<const TokenId> few = std::span(tokens).first(3);
+  for (uint64_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(used.sample(logits, params, {few, few}, 0, i).token,
+              fresh.sample(logits, params, {few, few}, 0, i).token);
+  }
+}
+
+TEST(Sampler, ScoringATokenEqualsWhatSamplingItReports) {
+  const std::vector<float> logits = random_logits(5000, test_seed() + 10, 4);
+  Sampler sampler(5000);
+  Params params;
+  params.logprobs = 4;
+  Sampled scored;
+  for (uint64_t i = 0; i < 50; ++i) {
+    const Sampled sampled = sampler.sample(logits, params, 0, i);
+    sampler.score(logits, sampled.token, 4, scored);
+    EXPECT_EQ(scored.token, sampled.token);
+    EXPECT_EQ(scored.logprob, sampled.logprob);
+    ASSERT_EQ(scored.top.size(), 4U);
+    for (std::size_t t = 0; t < 4; ++t) EXPECT_EQ(scored.top[t].logprob, sampled.top[t].logprob);
   }
 }
 

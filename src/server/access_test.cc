@@ -2,33 +2,109 @@
 // Keys, namespaces, model names, diagnostics: small rules with sharp edges.
 #include <gtest/gtest.h>
 
+#include "server/admin_access.h"
 #include "server/anthropic/parse.h"
 #include "server/api_keys.h"
 #include "server/diagnostics.h"
+#include "server/key_limits.h"
 #include "server/served_model.h"
 
 namespace pagewise::server {
 namespace {
 
+ApiKeys keys_of(std::string_view text) {
+  auto keys = ApiKeys::from_text(text);
+  EXPECT_TRUE(keys.has_value()) << keys.status().error().message;
+  return *std::move(keys);
+}
+std::string refusal_of(std::string_view text) {
+  const auto keys = ApiKeys::from_text(text, "team.keys");
+  EXPECT_FALSE(keys.has_value());
+  return keys.has_value() ? "" : keys.error().message;
+}
+
 TEST(ApiKeys, ReadsOneKeyALineAndSkipsComments) {
-  const ApiKeys keys = ApiKeys::from_text("# team\nalpha\n\n  beta  # spare\r\n#gamma\n");
+  const ApiKeys keys = keys_of("# team\nalpha\n\n  beta  # spare\r\n#gamma\n");
   EXPECT_TRUE(keys.configured());
-  EXPECT_TRUE(keys.accepts("alpha"));
-  EXPECT_TRUE(keys.accepts("beta"));
-  EXPECT_FALSE(keys.accepts("gamma"));
-  EXPECT_FALSE(keys.accepts(""));
-  EXPECT_FALSE(keys.accepts("alph"));
+  EXPECT_NE(keys.find("alpha"), nullptr);
+  EXPECT_NE(keys.find("beta"), nullptr);
+  EXPECT_EQ(keys.find("gamma"), nullptr);
+  EXPECT_EQ(keys.find(""), nullptr);
+  EXPECT_EQ(keys.find("alph"), nullptr);
 }
 
 TEST(ApiKeys, SkipsAByteOrderMarkAndKeepsANumberSignInsideAKey) {
-  const ApiKeys keys = ApiKeys::from_text(
+  const ApiKeys keys = keys_of(
       "\xEF\xBB\xBF"
       "alpha\nbe#ta #x\ngamma\t# y\n");
-  EXPECT_TRUE(keys.accepts("alpha"));
-  EXPECT_TRUE(keys.accepts("be#ta"));
-  EXPECT_TRUE(keys.accepts("gamma"));
-  EXPECT_FALSE(keys.accepts("be"));
-  EXPECT_FALSE(ApiKeys::from_text("\xEF\xBB\xBF# nothing\n").configured());
+  EXPECT_NE(keys.find("alpha"), nullptr);
+  EXPECT_NE(keys.find("be#ta"), nullptr);
+  EXPECT_NE(keys.find("gamma"), nullptr);
+  EXPECT_EQ(keys.find("be"), nullptr);
+  EXPECT_FALSE(keys_of("\xEF\xBB\xBF# nothing\n").configured());
+}
+
+TEST(ApiKeys, ReadsWhatAKeyMayDoBehindIt) {
+  const ApiKeys keys = keys_of(
+      "alpha name=ci tenant=acme max-requests=4 max-tokens=20000 # a comment\n"
+      "beta\tadmin  name=ops.1\n"
+      "gamma\n");
+  const ApiKey& alpha = *keys.find("alpha");
+  EXPECT_EQ(alpha.name, "ci");
+  EXPECT_EQ(alpha.tenant, "acme");
+  EXPECT_EQ(alpha.requests_max, 4U);
+  EXPECT_EQ(alpha.tokens_max, 20000U);
+  EXPECT_FALSE(alpha.admin);
+  const ApiKey& beta = *keys.find("beta");
+  EXPECT_TRUE(beta.admin);
+  EXPECT_EQ(beta.name, "ops.1");
+  EXPECT_EQ(beta.requests_max, 0U);
+  EXPECT_EQ(keys.find("gamma")->index, 2U);
+}
+
+TEST(ApiKeys, RefusesWhatItDoesNotUnderstandWithFileAndLine) {
+  EXPECT_EQ(refusal_of("alpha\nbeta max-request=3\n"),
+            "team.keys:2: unknown attribute 'max-request='; known are name=, tenant=, "
+            "max-requests=, max-tokens= and admin, each behind the key");
+  EXPECT_EQ(refusal_of("alpha\n\n# x\nbeta\nalpha name=x\n"),
+            "team.keys:5: the same key as on line 1: remove one");
+  EXPECT_EQ(refusal_of("alpha admin admin"), "team.keys:1: 'admin' stands there twice: remove one");
+  EXPECT_EQ(refusal_of("alpha admin=yes"), "team.keys:1: 'admin' takes no value");
+  for (const std::string number : {"", "0", "-1", "1.5", "4x", "1e3", "99999999999999999999"}) {
+    EXPECT_EQ(refusal_of("alpha max-requests=" + number),
+              "team.keys:1: max-requests= takes a whole number from 1 to 1000000");
+    EXPECT_EQ(refusal_of("alpha max-tokens=" + number),
+              "team.keys:1: max-tokens= takes a whole number from 1 to 9007199254740992");
+  }
+  for (const std::string& name :
+       std::vector<std::string>{"", "a/b", "a=b", "\xC3\xA4", std::string(65, 'a')}) {
+    EXPECT_EQ(refusal_of("alpha tenant=" + name),
+              "team.keys:1: tenant= takes 1 to 64 letters, digits, '.', '_' and '-'");
+  }
+  for (const std::string later : {"floor", "ceiling", "public"}) {
+    EXPECT_EQ(refusal_of("alpha " + later + (later == "public" ? "" : "=10")),
+              "team.keys:1: '" + later + "' is not offered by this version: remove it");
+  }
+}
+
+TEST(ApiKeys, NeverRepeatsWhatMayBeAKey) {
+  for (const std::string line : {"alpha sk-S3CRET", "alpha sk-S3CRET=", "alpha S3CRET name=a"}) {
+    const std::string message = refusal_of(line);
+    EXPECT_EQ(message.find("alpha"), std::string::npos) << message;
+    EXPECT_EQ(message.find("S3CRET"), std::string::npos) << message;
+  }
+}
+
+TEST(ApiKeys, KeysOfOneTenantAreOneAccountAndOthersOneEach) {
+  const ApiKeys keys = keys_of("a tenant=t\nb tenant=t\nc\nd\ntenant:t\n");
+  EXPECT_EQ(keys.find("a")->account(), keys.find("b")->account());
+  EXPECT_NE(keys.find("c")->account(), keys.find("d")->account());
+  EXPECT_NE(keys.find("a")->account(), keys.find("tenant:t")->account());
+  for (const ApiKey& key : keys.all()) {
+    EXPECT_EQ(key.account().find('/'), std::string::npos);
+  }
+  EXPECT_EQ(keys.find("c")->account().find_first_not_of("0123456789abcdef", 4), std::string::npos)
+      << "a digest, not the key";
 }
 
 TEST(ApiKeys, NamesADirectoryAsOne) {
@@ -39,7 +115,112 @@ TEST(ApiKeys, NamesADirectoryAsOne) {
 
 TEST(ApiKeys, RefusesAFileWithoutAKeyOrWithoutAFile) {
   EXPECT_FALSE(ApiKeys::from_file("/nonexistent/keys").has_value());
-  EXPECT_FALSE(ApiKeys::from_text("# nothing\n").configured());
+  EXPECT_FALSE(keys_of("# nothing\n").configured());
+}
+
+ApiKey limited(uint32_t requests, uint64_t tokens) {
+  ApiKey key;
+  key.requests_max = requests;
+  key.tokens_max = tokens;
+  return key;
+}
+
+TEST(KeyLimits, CountsRequestsUntilTheirTicketsComeBack) {
+  KeyLimits limits(2);
+  const ApiKey key = limited(2, 0);
+  ApiKey other = limited(1, 0);
+  other.index = 1;
+  auto one = limits.enter(key);
+  auto two = limits.enter(key);
+  ASSERT_TRUE(one && two);
+  const auto three = limits.enter(key);
+  ASSERT_FALSE(three);
+  EXPECT_EQ(three.error().kind, ErrorKind::kRateLimited);
+  EXPECT_NE(three.error().message.find("2 requests"), std::string::npos);
+  EXPECT_TRUE(limits.enter(other)) << "another key has its own";
+  KeyLimits::Ticket moved = std::move(*one);
+  EXPECT_FALSE(limits.enter(key)) << "moving gives nothing back";
+  moved.give_back();
+  moved.give_back();
+  auto again = limits.enter(key);
+  EXPECT_TRUE(again);
+  EXPECT_FALSE(limits.enter(key));
+  *again = KeyLimits::Ticket();
+  EXPECT_TRUE(limits.enter(key));
+}
+
+TEST(KeyLimits, CountsTheTokensThatRequestsMayComeTo) {
+  KeyLimits limits(1);
+  const ApiKey key = limited(0, 100);
+  auto one = limits.enter(key);
+  ASSERT_TRUE(one);
+  EXPECT_FALSE(limits.take_tokens(*one, key, 40, 20).has_value());
+  auto two = limits.enter(key);
+  ASSERT_TRUE(two);
+  const auto refused = limits.take_tokens(*two, key, 30, 11);
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->kind, ErrorKind::kTokensLimited);
+  EXPECT_EQ(refused->message,
+            "this request may take 41 tokens (30 of the prompt, 11 to generate); this key may have "
+            "100 under way at once (max-tokens), and 60 are taken: try again when a request has "
+            "ended, or ask for fewer");
+  EXPECT_FALSE(limits.take_tokens(*two, key, 30, 10).has_value());
+  one->give_back();
+  auto three = limits.enter(key);
+  EXPECT_FALSE(limits.take_tokens(*three, key, 60, 0).has_value());
+}
+
+TEST(KeyLimits, LowersMaxTokensToWhatTheKeyCanEverHaveAndRefusesAPromptThatIsMore) {
+  const ApiKey key = limited(0, 100);
+  EXPECT_EQ(*tokens_allowed(key, 40, 1, 10), 10U);
+  EXPECT_EQ(*tokens_allowed(key, 40, 1, 1'000'000), 60U);
+  EXPECT_EQ(*tokens_allowed(key, 40, 4, 1'000'000), 15U);
+  EXPECT_EQ(*tokens_allowed(key, 100, 1, 0), 0U);
+  const auto refused = tokens_allowed(key, 100, 1, 5);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidRequest) << "waiting would not help";
+  EXPECT_NE(refused.error().message.find("101 tokens (100 of the prompt)"), std::string::npos);
+  EXPECT_EQ(*tokens_allowed(limited(0, 0), 1'000'000, 1, 7), 7U);
+}
+
+HttpRequest local_request() {
+  HttpRequest request;
+  request.peer_is_loopback = true;
+  request.headers = {{"Host", "127.0.0.1:8080"}};
+  return request;
+}
+
+TEST(AdminAccess, TakesProgramsOnThisMachineAndNobodyWhomTheyPassOn) {
+  EXPECT_EQ(why_not_local(local_request()), "");
+  HttpRequest request = local_request();
+  request.peer_is_loopback = false;
+  EXPECT_EQ(why_not_local(request), "it comes over the network");
+  for (const std::string header :
+       {"X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "x-forwarded-proto"}) {
+    request = local_request();
+    request.headers.push_back({header, "127.0.0.1"});
+    EXPECT_NE(why_not_local(request), "") << header;
+  }
+}
+
+TEST(AdminAccess, RefusesWebPagesOfOtherOriginsAndNamesThatOnlyResolveHere) {
+  HttpRequest request = local_request();
+  request.headers.push_back({"Origin", "https://example.org"});
+  EXPECT_NE(why_not_local(request), "");
+  request.headers.back().value = "null";
+  EXPECT_NE(why_not_local(request), "");
+  request.headers.back().value = "http://127.0.0.1:8080";
+  EXPECT_EQ(why_not_local(request), "");
+  for (const std::string host : {"rebound.example:8080", "127.0.0.1.example", "10.0.0.1:80"}) {
+    request = local_request();
+    request.headers[0].value = host;
+    EXPECT_NE(why_not_local(request), "") << host;
+  }
+  for (const std::string host :
+       {"localhost", "localhost:8080", "[::1]:8080", "[::1]", "127.1.2.3"}) {
+    request.headers[0].value = host;
+    EXPECT_EQ(why_not_local(request), "") << host;
+  }
 }
 
 TEST(PresentedKey, ComesFromEitherHeaderAndXApiKeyWins) {
@@ -63,7 +244,7 @@ TEST(CacheNamespace, DiffersByKeyWorkspaceAndSaltAndTakesAnEmptySaltAsNone) {  /
   EXPECT_NE(plain, cache_namespace("k", "", "s"));
   EXPECT_NE(cache_namespace("k", "w", ""), cache_namespace("k", "", "w"));
   EXPECT_NE(cache_namespace("ab", "c", ""), cache_namespace("a", "bc", ""));
-  EXPECT_EQ(plain.find('k'), std::string::npos);  // the key itself goes nowhere
+  EXPECT_TRUE(plain.starts_with("k/")) << "an account's namespaces are below its name";
 }
 
 TEST(Alias, MatchesGlobsOverTheWholeName) {

@@ -7,11 +7,14 @@
 #include <utility>
 
 #include "base/json.h"
+#include "server/admin_access.h"
 #include "server/anthropic/parse.h"
 #include "server/diagnostics.h"
 #include "server/explain/explainer.h"
 #include "server/id_source.h"
 #include "server/json_text.h"
+#include "server/key_limits.h"
+#include "server/late_answer.h"
 #include "server/model_routes.h"
 #include "server/openai/parse.h"
 #include "server/prompt.h"
@@ -38,6 +41,7 @@ class Api final : public Handler {
   explicit Api(ApiSetup setup)
       : setup_(std::move(setup)),
         ids_(setup_.random_seed),
+        limits_(setup_.keys.size()),
         explainer_(setup_.model, *setup_.clock, setup_.log) {}
 
   std::optional<HttpResponse> begin(HttpRequest& request) override {
@@ -59,20 +63,8 @@ class Api final : public Handler {
       response.headers.push_back({"allow", std::string(allowed)});
       return response;
     }
-    if (row->access != Access::kOpen && setup_.keys.configured()) {
-      const auto key = presented_key(request);
-      if (!key) {
-        return refuse(request, surface, row->label,
-                      {ErrorKind::kAuthentication,
-                       "no API key: send it as 'Authorization: Bearer KEY' or as 'x-api-key: KEY'",
-                       "", "", ""});
-      }
-      if (!setup_.keys.accepts(*key)) {
-        return refuse(
-            request, surface, row->label,
-            {ErrorKind::kAuthentication, "this API key is not valid", "", "invalid_api_key", ""});
-      }
-    }
+    if (const auto error = check_access(*row, request))
+      return refuse(request, surface, row->label, *error);
     const std::string* encoding = request.header("content-encoding");
     if (request.method == "POST" && encoding != nullptr && !encoding->empty() &&
         *encoding != "identity") {
@@ -99,6 +91,10 @@ class Api final : public Handler {
         return generate(row, request, surface, anthropic::parse_messages_request(*body));
       case Route::kCountTokens:
         return count_tokens(row, request, surface, *body);
+      case Route::kCacheClear:
+        return clear_cache(row, request, surface, *body);
+      case Route::kAdminKv:
+        return resize_pool(row, request, surface, *body);
       case Route::kCacheExplain:
         return explain(row, request, *body);
       case Route::kTokenize:
@@ -133,13 +129,58 @@ class Api final : public Handler {
   }
 
  private:
+  /// 401 for who is not known, 403 for who may not do this.
+  std::optional<ApiError> check_access(const RouteRow& row, const HttpRequest& request) const {
+    if (row.access == Access::kOpen) return std::nullopt;
+    if (!setup_.keys.configured()) {
+      if (row.access != Access::kAdmin) return std::nullopt;
+      const std::string reason = why_not_local(request);
+      if (reason.empty()) return std::nullopt;
+      return ApiError{
+          ErrorKind::kPermission,
+          fmt::format("without a key file {} is for programs on this machine alone, and this "
+                      "request is not from one: {}; start with --api-key-file and send a key "
+                      "marked 'admin'",
+                      row.path, reason),
+          "", "", ""};
+    }
+    const auto presented = presented_key(request);
+    if (!presented) {
+      return ApiError{ErrorKind::kAuthentication,
+                      "no API key: send it as 'Authorization: Bearer KEY' or as 'x-api-key: KEY'",
+                      "", "", ""};
+    }
+    const ApiKey* key = setup_.keys.find(*presented);
+    if (key == nullptr) {
+      return ApiError{ErrorKind::kAuthentication, "this API key is not valid", "",
+                      "invalid_api_key", ""};
+    }
+    if (row.access == Access::kAdmin && !key->admin) {
+      return ApiError{ErrorKind::kPermission,
+                      fmt::format("{} needs a key that the key file marks 'admin'", row.path), "",
+                      "", ""};
+    }
+    return std::nullopt;
+  }
+
+  /// The key that the request was let in with; nullptr without a key file.
+  const ApiKey* key_of(const HttpRequest& request) const {
+    if (!setup_.keys.configured()) return nullptr;
+    return setup_.keys.find(presented_key(request).value_or(""));
+  }
+
   openai::ParseLimits parse_limits() const {
-    return {setup_.model.choices_max, setup_.model.tokenizer->vocab_size()};
+    return {setup_.model.choices_max, setup_.model.prompts_max,
+            setup_.model.tokenizer->vocab_size()};
   }
 
   HttpResponse refuse(const HttpRequest& request, Surface surface, std::string_view label,
                       const ApiError& error) {
     HttpResponse response = error_response(error, surface, request.request_id);
+    if (setup_.metrics != nullptr && error.kind == ErrorKind::kRateLimited)
+      setup_.metrics->count_refusal(telemetry::Metrics::Limit::kKeyRequests);
+    if (setup_.metrics != nullptr && error.kind == ErrorKind::kTokensLimited)
+      setup_.metrics->count_refusal(telemetry::Metrics::Limit::kKeyTokens);
     note(request, label, response.status, error_label(error));
     return response;
   }
@@ -148,8 +189,11 @@ class Api final : public Handler {
             std::string_view error) {
     if (setup_.metrics != nullptr) setup_.metrics->count_http(label, status);
     if (setup_.log) {
-      setup_.log(fmt::format("{} {} {}{}{}", request.request_id, label, status,
-                             error.empty() ? "" : " error=", error));
+      const ApiKey* key = key_of(request);
+      const std::string_view name = key == nullptr ? std::string_view() : key->name;
+      setup_.log(fmt::format("{} {} {}{}{}{}{}", request.request_id, label, status,
+                             error.empty() ? "" : " error=", error,
+                             name.empty() ? "" : " key=", name));
     }
   }
 
@@ -193,6 +237,10 @@ class Api final : public Handler {
         response.body = setup_.metrics->render(setup_.snapshot());
         return response;
       }
+      case Route::kCacheStats:
+        return cache_stats(row, request, surface);
+      case Route::kAdminKv:
+        return report_pool(row, request, surface);
       case Route::kModels:
         note(request, row.label, 200, "");
         return json_response(200, model_list(setup_.model), request.request_id);
@@ -232,6 +280,82 @@ class Api final : public Handler {
                          request.request_id);
   }
 
+  // For operators
+
+  /// Asks the engine between two steps; `write` turns its answer into a body.
+  template <typename T, typename Ask, typename Write>
+  Outcome ask_engine(const RouteRow& row, const HttpRequest& request, Surface surface, Ask ask,
+                     Write write) {
+    HttpRequest kept = without_body(request);
+    HttpResponse stopping =
+        error_response({ErrorKind::kNotReady, "the server is shutting down", "", "", ""}, surface,
+                       request.request_id);
+    // The engine may outlive us: nothing of ours is touched before somebody polls.
+    auto finish = [this, &row, surface, kept = std::move(kept),
+                   write = std::move(write)](const Result<T>& result) {
+      if (!result) return refuse(kept, surface, row.label, operator_error(result.error()));
+      note(kept, row.label, 200, "");
+      return json_response(200, write(*result), kept.request_id);
+    };
+    auto begin = [ask = std::move(ask), finish = std::move(finish)](Answered answered) {
+      ask([finish, answered = std::move(answered)](Result<T> result) {
+        answered([finish, result = std::move(result)] { return finish(result); });
+      });
+    };
+    return make_late_answer(std::move(begin), std::move(stopping));
+  }
+
+  static HttpRequest without_body(const HttpRequest& request) {
+    HttpRequest out;
+    out.method = request.method;
+    out.path = request.path;
+    out.headers = request.headers;
+    out.request_id = request.request_id;
+    return out;
+  }
+
+  /// Keys see their own, administrators everything; without keys all is one account's.
+  Outcome cache_stats(const RouteRow& row, const HttpRequest& request, Surface surface) {
+    const ApiKey* key = key_of(request);
+    const bool whole = key == nullptr ? why_not_local(request).empty() : key->admin;
+    return ask_engine<engine::CacheReport>(
+        row, request, surface, setup_.operators.report_cache,
+        [this, whole, account = account_of(key),
+         name_space =
+             namespace_of(request, account_of(key), "")](const engine::CacheReport& report) {
+          json::object out =
+              whole ? stats_json(report, setup_.keys) : account_json(report, account);
+          out["misses"] = whole ? explainer_.misses(std::nullopt) : explainer_.misses(name_space);
+          return out;
+        });
+  }
+
+  Outcome clear_cache(const RouteRow& row, const HttpRequest& request, Surface surface,
+                      const json::object& body) {
+    auto name = parse_clear(body);
+    if (!name) return refuse(request, surface, row.label, name.error());
+    const auto ask = [this, name = *std::move(name)](OperatorPort::Done<engine::Cleared> done) {
+      explainer_.clear();  // what is forgotten is no longer compared with
+      setup_.operators.clear_cache(name, std::move(done));
+    };
+    return ask_engine<engine::Cleared>(row, request, surface, ask, cleared_json);
+  }
+
+  Outcome report_pool(const RouteRow& row, const HttpRequest& request, Surface surface) {
+    return ask_engine<engine::PoolReport>(row, request, surface, setup_.operators.report_pool,
+                                          pool_json);
+  }
+
+  Outcome resize_pool(const RouteRow& row, const HttpRequest& request, Surface surface,
+                      const json::object& body) {
+    const auto bytes = parse_resize(body);
+    if (!bytes) return refuse(request, surface, row.label, bytes.error());
+    const auto ask = [this, bytes = *bytes](OperatorPort::Done<engine::PoolReport> done) {
+      setup_.operators.resize_pool(bytes, std::move(done));
+    };
+    return ask_engine<engine::PoolReport>(row, request, surface, ask, pool_json);
+  }
+
   // Generation
 
   Outcome generate(const RouteRow& row, const HttpRequest& request, Surface surface,
@@ -241,9 +365,24 @@ class Api final : public Handler {
     if (!setup_.model.answers_to(asked.model)) {
       return refuse(request, surface, row.label, unknown_model(asked.model));
     }
+    const ApiKey* key = key_of(request);
+    KeyLimits::Ticket ticket;
+    if (key != nullptr) {
+      auto entered = limits_.enter(*key);
+      if (!entered) return refuse(request, surface, row.label, entered.error());
+      ticket = std::move(*entered);
+    }
     const TimeNs before = setup_.clock->now();
-    auto prompt = build_prompt(asked, setup_.model);
-    if (!prompt) return refuse(request, surface, row.label, prompt.error());
+    std::vector<Prompt> prompts;
+    for (std::size_t i = 0; i < asked.prompts.size(); ++i) {
+      auto prompt = build_prompt(asked, setup_.model, i);
+      if (!prompt) return refuse(request, surface, row.label, prompt.error());
+      prompts.push_back(*std::move(prompt));
+    }
+    if (key != nullptr) {
+      if (const auto error = limit_tokens(*key, prompts, asked, ticket))
+        return refuse(request, surface, row.label, *error);
+    }
 
     ExchangeSetup exchange;
     exchange.engine = setup_.engine;
@@ -251,20 +390,25 @@ class Api final : public Handler {
     exchange.stream = asked.stream;
     exchange.model_name = setup_.model.name;
     exchange.route = row.label;
+    exchange.key_name = key == nullptr ? "" : key->name;
+    exchange.ticket = std::move(ticket);
     exchange.received_at = request.received_at;
     exchange.tokenize_ns = setup_.clock->now() - before;
     exchange.clock = setup_.clock;
     exchange.metrics = setup_.metrics;
     exchange.log = setup_.log;
 
-    const std::string name_space = namespace_of(request, asked);
+    const std::string account = account_of(key);
+    const std::string name_space = namespace_of(request, account, asked.cache_salt);
     ResponseContext& context = exchange.context;
     context.format = asked.format;
     context.model = asked.model;
     context.request_id = request.request_id;
     context.id = ids_.id(id_prefix(asked.format));
     context.created_unix_s = setup_.unix_time_s();
+    context.prompts = static_cast<uint32_t>(prompts.size());
     context.choices = asked.choices;
+    context.candidates = asked.candidates;
     context.stops = asked.stops;
     context.include_usage = asked.include_usage;
     context.logprobs = asked.logprobs;
@@ -273,27 +417,45 @@ class Api final : public Handler {
       context.diagnostics_asked = true;
       context.diagnostics =
           diagnostics_.exchange(name_space, asked.diagnostics->previous_message_id, context.id,
-                                make_fingerprint(asked, *prompt), setup_.clock->now());
+                                make_fingerprint(asked, prompts.front()), setup_.clock->now());
     }
 
     if (asked.format != Format::kCompletion && asked.use_cache) {
-      remember(exchange, asked, *prompt, name_space);
+      remember(exchange, asked, prompts.front(), name_space);
     }
+    for (Prompt& prompt : prompts) {
+      exchange.requests.push_back(engine_request(asked, prompt, name_space, account));
+      if (asked.echo) context.echo.push_back(std::move(prompt.echo));
+    }
+    return make_exchange(std::move(exchange));
+  }
 
-    engine::Request& work = exchange.request;
-    work.prompt = std::move(prompt->tokens);
+  /// Takes the prompt's tokens.
+  engine::Request engine_request(const GenerationRequest& asked, Prompt& prompt,
+                                 const std::string& name_space, const std::string& account) {
+    engine::Request work;
+    work.prompt = std::move(prompt.tokens);
     // The engine clamps to the room left; a bound here keeps the metrics readable.
     work.max_tokens = std::min<uint64_t>(asked.max_tokens, setup_.model.context_max);
-    work.choices = asked.choices;
+    work.choices = asked.candidates;
     work.sampling = asked.sampling;
     if (!asked.seed_given) work.sampling.seed = ids_.draw();
-    work.stops = std::move(asked.stops);
+    // The best of several are chosen by their log-probabilities.
+    if (asked.candidates > asked.choices) {
+      work.sampling.logprobs = std::max(work.sampling.logprobs, 0);
+    }
+    work.stops = asked.stops;
     work.ignore_eos = asked.ignore_eos;
+    if (asked.echo) {
+      work.text_before = cut_character(prompt.echo);
+      if (asked.logprobs) work.prompt_logprobs = asked.sampling.logprobs;
+    }
     work.cache.use_cache = asked.use_cache;
     work.cache.cache_namespace = name_space;
-    work.cache.positions = std::move(prompt->positions);
-    work.cache.markers = std::move(prompt->markers);
-    return make_exchange(std::move(exchange));
+    work.cache.account = account;
+    work.cache.positions = std::move(prompt.positions);
+    work.cache.markers = std::move(prompt.markers);
+    return work;
   }
 
   /// What is asked is kept for comparison once it is admitted (explain/history.h).
@@ -324,21 +486,45 @@ class Api final : public Handler {
     if (!prompt) return refuse(request, surface, row.label, prompt.error());
     auto told = [this, label = row.label, asked = HttpRequest{.request_id = request.request_id}](
                     int status, std::string_view error) { note(asked, label, status, error); };
-    return explainer_.explain(setup_.engine.look_up, *parsed, *prompt,
-                              namespace_of(request, *parsed), request.request_id, surface,
-                              std::move(told));
+    return explainer_.explain(
+        setup_.engine.look_up, *parsed, *prompt,
+        namespace_of(request, account_of(key_of(request)), parsed->cache_salt), request.request_id,
+        surface, std::move(told));
   }
 
   /// Only a key that was checked names a cache: without a key file anybody may present anything.
-  std::string namespace_of(const HttpRequest& request, const GenerationRequest& asked) const {
+  static std::string namespace_of(const HttpRequest& request, std::string_view account,
+                                  std::string_view salt) {
     const std::string* workspace = request.header("anthropic-workspace-id");
-    const std::string key =
-        setup_.keys.configured() ? presented_key(request).value_or("") : std::string();
-    return cache_namespace(key, workspace == nullptr ? "" : *workspace, asked.cache_salt);
+    return cache_namespace(account, workspace == nullptr ? "" : *workspace, salt);
+  }
+
+  static std::string account_of(const ApiKey* key) {
+    return key == nullptr ? std::string(kOpenAccount) : key->account();
+  }
+
+  /// Clamps the request to what its key may have at all, and takes that from what it may have now.
+  std::optional<ApiError> limit_tokens(const ApiKey& key, const std::vector<Prompt>& prompts,
+                                       GenerationRequest& asked, KeyLimits::Ticket& ticket) {
+    const uint64_t context = setup_.model.context_max;
+    uint64_t sum = 0, shortest = context;
+    for (const Prompt& prompt : prompts) {
+      sum += prompt.tokens.size();
+      shortest = std::min<uint64_t>(shortest, prompt.tokens.size());
+    }
+    const uint64_t room = context - shortest;
+    const auto answers = static_cast<uint32_t>(prompts.size() * asked.candidates);
+    auto allowed = tokens_allowed(key, sum, answers, std::min(asked.max_tokens, room));
+    if (!allowed) return allowed.error();
+    // A key that leaves the room leaves the words as well: an answer that fills the context ends
+    // so.
+    if (*allowed < std::min(asked.max_tokens, room)) asked.max_tokens = *allowed;
+    return limits_.take_tokens(ticket, key, sum, *allowed * answers);
   }
 
   const ApiSetup setup_;
   IdSource ids_;
+  KeyLimits limits_;
   DiagnosticsLog diagnostics_;
   explain::Explainer explainer_;
 };

@@ -14,6 +14,7 @@
 #include "server/api_keys.h"
 #include "server/exchange.h"
 #include "server/http.h"
+#include "server/operator_routes.h"
 #include "server/served_model.h"
 #include "telemetry/metrics.h"
 
@@ -23,6 +24,7 @@ struct ApiSetup {
   ServedModel model;
   ApiKeys keys;
   EnginePort engine;
+  OperatorPort operators;
   std::function<telemetry::EngineSnapshot()> snapshot;
   telemetry::Metrics* metrics = nullptr;
   const Clock* clock = nullptr;

@@ -3,13 +3,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <system_error>
+#include <type_traits>
+#include <utility>
 
 namespace pagewise::server {
 namespace {
@@ -30,24 +34,115 @@ std::string_view without_comment(std::string_view line) {
   return line;
 }
 
-}  // namespace
-
-ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) digests_.push_back(sha256(key));
+/// The next run of characters that are no white space; empty at the end.
+std::string_view next_word(std::string_view& line) {
+  line = trim(line);
+  const std::size_t end = line.find_first_of(" \t");
+  const std::string_view word = line.substr(0, end);
+  line.remove_prefix(word.size());
+  return word;
 }
 
-ApiKeys ApiKeys::from_text(std::string_view text) {
+/// Fit for a log line and for a cache's name.
+bool is_name(std::string_view text) {
+  const auto fits = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  };
+  return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), fits);
+}
+
+constexpr std::string_view kAttributes =
+    "name=, tenant=, max-requests=, max-tokens= and admin, each behind the key";
+
+/// Reads one attribute into `key`. Returns what is wrong with it, or nothing.
+std::string read_attribute(std::string_view word, ApiKey& key, std::vector<std::string>& seen) {
+  const std::size_t equals = word.find('=');
+  const std::string name(word.substr(0, equals));
+  const std::string_view value =
+      equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
+  const auto number = [&](uint64_t most, auto& out) -> std::string {
+    uint64_t parsed = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+    if (error != std::errc() || end != value.data() + value.size() || parsed < 1 || parsed > most)
+      return fmt::format("{}= takes a whole number from 1 to {}", name, most);
+    out = static_cast<std::remove_reference_t<decltype(out)>>(parsed);
+    return "";
+  };
+  if (name == "floor" || name == "ceiling" || name == "public")
+    return fmt::format("'{}' is not offered by this version: remove it", name);
+  if (name == "admin" && equals != std::string_view::npos) return "'admin' takes no value";
+  std::string problem;
+  if (name == "admin") {
+    key.admin = true;
+  } else if (name == "max-requests" && equals != std::string_view::npos) {
+    problem = number(1'000'000, key.requests_max);
+  } else if (name == "max-tokens" && equals != std::string_view::npos) {
+    problem = number(uint64_t{1} << 53, key.tokens_max);
+  } else if ((name == "name" || name == "tenant") && equals != std::string_view::npos) {
+    if (!is_name(value))
+      return fmt::format("{}= takes 1 to 64 letters, digits, '.', '_' and '-'", name);
+    (name == "name" ? key.name : key.tenant) = value;
+  } else if (equals != std::string_view::npos && name.size() <= 24 &&
+             name.find_first_not_of("abcdefghijklmnopqrstuvwxyz-_") == std::string::npos) {
+    return fmt::format("unknown attribute '{}='; known are {}", name, kAttributes);
+  } else {
+    // Perhaps a second key: not to be repeated in a message.
+    return fmt::format(
+        "what follows the key is no attribute; known are {}; a second key takes a "
+        "line of its own",
+        kAttributes);
+  }
+  if (!problem.empty()) return problem;
+  if (std::find(seen.begin(), seen.end(), name) != seen.end())
+    return fmt::format("'{}' stands there twice: remove one", name);
+  seen.push_back(name);
+  return "";
+}
+
+}  // namespace
+
+std::string ApiKey::account() const {
+  return tenant.empty() ? "key:" + to_hex(digest).substr(0, 32) : "tenant:" + tenant;
+}
+
+ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    keys_.emplace_back();
+    keys_.back().digest = sha256(key);
+    keys_.back().index = static_cast<uint32_t>(keys_.size() - 1);
+  }
+}
+
+Result<ApiKeys> ApiKeys::from_text(std::string_view text, std::string_view where) {
   static constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  std::vector<std::string> keys;
-  while (!text.empty()) {
+  ApiKeys out;
+  std::vector<uint32_t> lines;  // of each key
+  for (uint32_t number = 1; !text.empty(); ++number) {
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     line = trim(without_comment(line));
-    if (!line.empty()) keys.emplace_back(line);
+    if (line.empty()) continue;
+    const auto refuse = [&](const std::string& problem) {
+      return Error{ErrorCode::kInvalidArgument, fmt::format("{}:{}: {}", where, number, problem)};
+    };
+    ApiKey key;
+    key.digest = sha256(next_word(line));
+    key.index = static_cast<uint32_t>(out.keys_.size());
+    for (const ApiKey& other : out.keys_) {
+      if (other.digest != key.digest) continue;
+      return refuse(fmt::format("the same key as on line {}: remove one", lines[other.index]));
+    }
+    std::vector<std::string> seen;
+    for (std::string_view word = next_word(line); !word.empty(); word = next_word(line)) {
+      const std::string problem = read_attribute(word, key, seen);
+      if (!problem.empty()) return refuse(problem);
+    }
+    out.keys_.push_back(std::move(key));
+    lines.push_back(number);
   }
-  return ApiKeys(keys);
+  return out;
 }
 
 Result<ApiKeys> ApiKeys::from_file(const std::string& path) {
@@ -60,7 +155,7 @@ Result<ApiKeys> ApiKeys::from_file(const std::string& path) {
   if (!file) return Error{ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
   std::stringstream text;
   text << file.rdbuf();
-  ApiKeys keys = from_text(text.str());
+  PW_ASSIGN_OR_RETURN(ApiKeys keys, from_text(text.str(), path));
   if (!keys.configured()) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("{}: no key in it; give one key a line", path)};
@@ -68,14 +163,14 @@ Result<ApiKeys> ApiKeys::from_file(const std::string& path) {
   return keys;
 }
 
-bool ApiKeys::accepts(std::string_view key) const {
+const ApiKey* ApiKeys::find(std::string_view key) const {
   const Sha256 asked = sha256(key);
-  bool found = false;
-  for (const Sha256& digest : digests_) {
+  const ApiKey* found = nullptr;
+  for (const ApiKey& candidate : keys_) {
     uint8_t difference = 0;
-    for (std::size_t i = 0; i < digest.size(); ++i)
-      difference |= static_cast<uint8_t>(digest[i] ^ asked[i]);
-    found |= difference == 0;
+    for (std::size_t i = 0; i < asked.size(); ++i)
+      difference |= static_cast<uint8_t>(candidate.digest[i] ^ asked[i]);
+    if (difference == 0) found = &candidate;
   }
   return found;
 }
@@ -96,12 +191,12 @@ std::optional<std::string> presented_key(const HttpRequest& request) {
   return std::string(key);
 }
 
-std::string cache_namespace(std::string_view key, std::string_view workspace,
+std::string cache_namespace(std::string_view account, std::string_view workspace,
                             std::string_view salt) {
-  // Lengths in front, so that no two triples spell the same text.
-  const Sha256 digest = sha256(fmt::format("{}:{}{}:{}{}:{}", key.size(), key, workspace.size(),
-                                           workspace, salt.size(), salt));
-  return to_hex(digest);
+  // Lengths in front, so that no two pairs spell the same text.
+  const Sha256 digest =
+      sha256(fmt::format("{}:{}{}:{}", workspace.size(), workspace, salt.size(), salt));
+  return fmt::format("{}/{}", account, to_hex(digest));
 }
 
 }  // namespace pagewise::server

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // One generated answer on its way from the engine to a client: collects what the engine reports,
 // writes it in the API's form, keeps waiting clients informed, and tells log and metrics how it
-// ended.
+// ended. An answer to several prompts is several requests of the engine, which begin and end as
+// one: one refusal refuses all, one failure ends all, and figures are sums.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/http.h"
+#include "server/key_limits.h"
 #include "server/respond.h"
 #include "telemetry/metrics.h"
 
@@ -34,12 +37,14 @@ HttpResponse error_response(const ApiError& error, Surface surface, std::string_
 
 struct ExchangeSetup {
   EnginePort engine;
-  engine::Request request;
+  std::vector<engine::Request> requests;  // one a prompt, as many as the context says
   ResponseContext context;
   Surface surface = Surface::kOpenAi;
   bool stream = false;
-  std::string model_name;  // the real one: header x-model
-  std::string route;       // for the log line: "messages"
+  std::string model_name;    // the real one: header x-model
+  std::string route;         // for the log line: "messages"
+  std::string key_name;      // for the log line; may be empty
+  KeyLimits::Ticket ticket;  // given back when the request has ended
   TimeNs received_at = 0;
   TimeNs tokenize_ns = 0;
   const Clock* clock = nullptr;
@@ -62,6 +67,7 @@ struct LogFacts {
   engine::Finished finished;
   uint32_t choices = 1;
   std::string_view stop;
+  std::string_view key_name;  // empty: not shown
 };
 std::string log_line(const LogFacts& facts);
 

@@ -18,14 +18,18 @@ constexpr TimeNs kSecond = 1'000'000'000;
 
 class ExchangeTest : public testing::Test {
  protected:
-  std::unique_ptr<Exchange> begin(bool stream, Format format = Format::kChat) {
+  std::unique_ptr<Exchange> begin(bool stream, Format format = Format::kChat,
+                                  uint32_t prompts = 1) {
     ExchangeSetup setup;
     setup.engine.submit = [this](engine::Request,
                                  std::shared_ptr<engine::RequestSink> sink) -> Result<RequestId> {
-      if (refusal_.code != ErrorCode::kOk) return refusal_;
-      sink_ = std::move(sink);
-      return RequestId(7);
+      if (refusal_.code != ErrorCode::kOk && sinks_.size() == accepted_) return refusal_;
+      sink_ = sink;
+      sinks_.push_back(std::move(sink));
+      return RequestId(6 + sinks_.size());
     };
+    setup.requests.resize(prompts);
+    setup.context.prompts = prompts;
     setup.engine.cancel = [this](RequestId id) { cancelled_.push_back(id); };
     setup.context.format = format;
     setup.context.model = "asked";
@@ -70,7 +74,9 @@ class ExchangeTest : public testing::Test {
 
   SimClock clock_;
   Error refusal_{ErrorCode::kOk, ""};
-  std::shared_ptr<engine::RequestSink> sink_;
+  std::shared_ptr<engine::RequestSink> sink_;                // the last one
+  std::vector<std::shared_ptr<engine::RequestSink>> sinks_;  // of all prompts
+  std::size_t accepted_ = 0;  // requests that are taken before the refusal
   std::vector<RequestId> cancelled_;
   std::vector<std::string> log_;
   int wakes_ = 0;
@@ -229,6 +235,120 @@ TEST_F(ExchangeTest, LogsAStreamThatFailsLaterWithTheStatusThatWasSentAndItsReal
   EXPECT_EQ(log_[0],
             "req_1 chat 200 prompt=50 cached=32 created=0 out=11 queue=0ms ttft=250ms 10tok/s "
             "blocks=2 (1 shared) stop=overloaded_error");
+}
+
+// Several prompts in one call.
+
+engine::Admission prompt_of(uint32_t tokens, uint32_t cached) {
+  engine::Admission admission;
+  admission.prompt_tokens = admission.input_tokens = tokens;
+  admission.cached_tokens = cached;
+  return admission;
+}
+
+engine::Delta ending(std::string text) {
+  engine::Delta delta;
+  delta.text = std::move(text);
+  delta.finish = engine::FinishReason::kLength;
+  delta.completion_tokens = 2;
+  return delta;
+}
+
+engine::Finished two_tokens() {
+  engine::Finished finished;
+  finished.completion_tokens = 2;
+  finished.first_ns = kSecond / 10;
+  finished.total_ns = kSecond;
+  return finished;
+}
+
+TEST_F(ExchangeTest, AnswersSeveralPromptsOnceAllHaveEndedWithSummedUsage) {
+  auto exchange = begin(false, Format::kCompletion, 3);
+  ASSERT_EQ(sinks_.size(), 3U);
+  for (uint32_t p : {2U, 0U, 1U}) {  // in any order
+    EXPECT_FALSE(exchange->poll(clock_.now()).done);
+    sinks_[p]->on_admitted(prompt_of(10 + p, p));
+    sinks_[p]->on_delta(ending(std::string(1, static_cast<char>('a' + p))));
+    sinks_[p]->on_finished(two_tokens());
+  }
+  const Progress progress = exchange->poll(clock_.now());
+  ASSERT_TRUE(progress.whole.has_value());
+  const json::value body = *parse_json(progress.whole->body);
+  for (std::size_t p = 0; p < 3; ++p) {
+    EXPECT_EQ(body.at("choices").at(p).at("text").as_string(),
+              std::string(1, static_cast<char>('a' + p)));
+  }
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").to_number<int>(), 33);
+  EXPECT_EQ(body.at("usage").at("completion_tokens").to_number<int>(), 6);
+  EXPECT_EQ(header(*progress.whole, "x-cached-tokens"), "3");
+  ASSERT_EQ(log_.size(), 1U);
+  EXPECT_NE(log_[0].find("prompt=33 cached=3 created=0 out=6"), std::string::npos) << log_[0];
+  EXPECT_TRUE(cancelled_.empty());
+}
+
+TEST_F(ExchangeTest, AStreamOfSeveralPromptsHasItsHeadWhenAllAreAdmittedOrTheFirstSpeaks) {
+  auto exchange = begin(true, Format::kCompletion, 2);
+  sinks_[0]->on_admitted(prompt_of(10, 4));
+  EXPECT_FALSE(exchange->poll(clock_.now()).head.has_value());
+  sinks_[1]->on_admitted(prompt_of(10, 5));
+  Progress progress = exchange->poll(clock_.now());
+  ASSERT_TRUE(progress.head.has_value());
+  EXPECT_EQ(header(*progress.head, "x-cached-tokens"), "9");
+
+  sinks_.clear();
+  auto other = begin(true, Format::kCompletion, 2);
+  sinks_[0]->on_admitted(prompt_of(10, 4));
+  other->poll(clock_.now());
+  sinks_[0]->on_delta(ending("x"));
+  progress = other->poll(clock_.now());
+  ASSERT_TRUE(progress.head.has_value());
+  EXPECT_EQ(header(*progress.head, "x-cached-tokens"), "(none)") << "the sum is not known yet";
+  EXPECT_NE(progress.bytes.find("\"text\":\"x\""), std::string::npos);
+  sinks_[0]->on_finished(two_tokens());
+  EXPECT_FALSE(other->poll(clock_.now()).done);
+}
+
+TEST_F(ExchangeTest, WaitsWithManyPromptsLikeWithOne) {
+  auto exchange = begin(true, Format::kCompletion, 2);
+  sinks_[0]->on_admitted(prompt_of(10, 4));
+  exchange->poll(clock_.now());
+  clock_.advance(10 * kSecond);
+  const Progress progress = exchange->poll(clock_.now());
+  EXPECT_TRUE(progress.head.has_value());
+  EXPECT_EQ(progress.bytes, ": working\n\n");
+}
+
+TEST_F(ExchangeTest, ARefusedPromptTakesTheWholeCallWithItBeforeAByte) {
+  refusal_ = {ErrorCode::kOverloaded, "the queue is full"};
+  accepted_ = 2;
+  auto exchange = begin(true, Format::kCompletion, 4);
+  const Progress progress = exchange->poll(clock_.now());
+  ASSERT_TRUE(progress.whole.has_value());
+  EXPECT_EQ(progress.whole->status, 503);
+  EXPECT_EQ(cancelled_, (std::vector<RequestId>{RequestId(7), RequestId(8)}));
+}
+
+TEST_F(ExchangeTest, AFailureOfOnePromptEndsAllAndAClientThatLeavesToo) {
+  auto exchange = begin(true, Format::kCompletion, 3);
+  for (const auto& sink : sinks_) sink->on_admitted(prompt_of(10, 0));
+  sinks_[0]->on_delta(ending("x"));
+  sinks_[0]->on_finished(two_tokens());
+  engine::Finished broke;
+  broke.status = Status(ErrorCode::kInternal, "broke");
+  sinks_[1]->on_finished(broke);
+  const Progress progress = exchange->poll(clock_.now());
+  EXPECT_TRUE(progress.done);
+  EXPECT_NE(progress.bytes.find("broke"), std::string::npos);
+  EXPECT_EQ(cancelled_, std::vector<RequestId>{RequestId(9)});
+
+  cancelled_.clear();
+  sinks_.clear();
+  auto other = begin(false, Format::kCompletion, 3);
+  sinks_[1]->on_admitted(prompt_of(10, 0));
+  sinks_[1]->on_finished(two_tokens());
+  other->poll(clock_.now());
+  other->cancel();
+  EXPECT_EQ(cancelled_, (std::vector<RequestId>{RequestId(7), RequestId(9)}));
 }
 
 }  // namespace

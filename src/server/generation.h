@@ -52,19 +52,24 @@ struct DiagnosticsRequest {
   std::string parameters;
 };
 
+/// Text, or token ids.
+using PromptInput = std::variant<std::string, std::vector<TokenId>>;
+
 struct GenerationRequest {
   Format format = Format::kChat;
   std::string model;  // as asked; the answer echoes it
 
-  // The prompt: turns for kChat and kMessages, else text or ids.
+  // The prompt: turns for kChat and kMessages, else one of `prompts` for each answer.
   std::vector<Turn> turns;
   TemplateInput chat;
   bool continue_last = false;  // the last turn is the beginning of the answer
-  std::variant<std::string, std::vector<TokenId>> prompt;
+  std::vector<PromptInput> prompts = {std::string()};
+  bool echo = false;  // the answer begins with its prompt
 
   /// Clamped to the room left by the engine.
   uint64_t max_tokens = std::numeric_limits<uint64_t>::max();
   uint32_t choices = 1;
+  uint32_t candidates = 1;  // generated, of which the best `choices` are shown; at least as many
   sampling::Params sampling;
   bool seed_given = false;
   std::vector<std::string> stops;

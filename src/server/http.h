@@ -26,8 +26,9 @@ struct HttpRequest {
   std::string path;    // without the query string
   std::vector<HttpHeader> headers;
   std::string body;
-  TimeNs received_at = 0;  // when the last byte was there
-  std::string request_id;  // given by the API before the body is read
+  TimeNs received_at = 0;         // when the last byte was there
+  bool peer_is_loopback = false;  // the connection comes from this machine
+  std::string request_id;         // given by the API before the body is read
 
   /// The first header of this name, any case; nullptr when absent.
   const std::string* header(std::string_view name) const;

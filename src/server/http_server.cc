@@ -166,6 +166,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     idle_ = false;
     disarm();
     HttpRequest request = to_request(parser);
+    request.peer_is_loopback = peer_is_loopback();
     if (error) {
       const bool go_on = co_await refuse_unreadable(request, error);
       co_return go_on;
@@ -194,6 +195,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     request.received_at = server_->clock.now();
     const bool go_on = co_await answer(std::move(request));
     co_return go_on;
+  }
+
+  bool peer_is_loopback() const {
+    error_code error;
+    const asio::ip::address address = socket_.remote_endpoint(error).address();
+    if (error) return false;
+    if (address.is_v6() && address.to_v6().is_v4_mapped())
+      return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+    return address.is_loopback();
   }
 
   static HttpRequest to_request(Parser& parser) {

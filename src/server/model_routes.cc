@@ -24,6 +24,7 @@ std::string rfc3339(int64_t unix_s) {
 }  // namespace
 
 json::object model_object(const ServedModel& model, std::string_view id) {
+  const uint32_t context = model.context_max;
   return {{"id", id},
           {"object", "model"},
           {"created", model.created_unix_s},
@@ -35,9 +36,9 @@ json::object model_object(const ServedModel& model, std::string_view id) {
           {"line", nullptr},
           {"deprecated_at", nullptr},
           {"retires_at", nullptr},
-          {"max_input_tokens", model.context_max - 1},
-          {"max_tokens", model.context_max},
-          {"max_model_len", model.context_max},
+          {"max_input_tokens", context - 1},
+          {"max_tokens", context},
+          {"max_model_len", context},
           {"capabilities", nullptr}};
 }
 

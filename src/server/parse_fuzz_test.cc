@@ -3,6 +3,7 @@
 // made of good ones. What comes out is a request or a 400, and a request keeps its bounds.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,9 @@ constexpr std::string_view kGood[] = {
     R"({"model":"m","prompt":[1,2],"max_tokens":5,"n":2,"stop":["x"],"logprobs":2,"seed":1,"stream":true,
         "stream_options":{"include_usage":true},"echo":false,"suffix":null,"best_of":2,"min_p":0.1,
         "frequency_penalty":0,"presence_penalty":0,"logit_bias":{},"repetition_penalty":1,"cache_prompt":true})",
+    R"({"model":"m","prompt":["a","",[5,6]],"max_tokens":0,"n":2,"logprobs":0,"echo":true,"best_of":4,
+        "frequency_penalty":-1.5,"presence_penalty":2,"logit_bias":{"5":-100,"99":1e1},"repetition_penalty":1.25,
+        "temperature":0,"prompt_logprobs":null})",
     R"({"model":"m","messages":[{"role":"developer","content":"d"},{"role":"user","content":[{"type":"text",
         "text":"t","prompt_cache_breakpoint":{"mode":"explicit","ttl":"30m"},"cache_control":null}]}],
         "max_completion_tokens":3,"response_format":{"type":"text"},"modalities":["text"],"top_logprobs":3,
@@ -69,6 +73,16 @@ void check(const ApiResult<GenerationRequest>& result, const std::string& body) 
   EXPECT_LE(result->choices, 64U) << body;
   EXPECT_TRUE(result->sampling.temperature >= 0 && result->sampling.temperature <= 2) << body;
   EXPECT_LE(result->sampling.logprobs, 20) << body;
+  EXPECT_GE(result->candidates, result->choices) << body;
+  EXPECT_LE(result->candidates, 64U) << body;
+  EXPECT_GE(result->prompts.size(), 1U) << body;
+  EXPECT_LE(std::abs(result->sampling.frequency_penalty), 2) << body;
+  EXPECT_LE(std::abs(result->sampling.presence_penalty), 2) << body;
+  EXPECT_GT(result->sampling.repetition_penalty, 0) << body;
+  for (const sampling::TokenBias& bias : result->sampling.logit_bias) {
+    EXPECT_TRUE(bias.token.value >= 0 && bias.token.value < 100) << body;
+    EXPECT_LE(std::abs(bias.bias), 100) << body;
+  }
   if (result->format != Format::kCompletion) {
     EXPECT_FALSE(result->turns.empty()) << body;
   }

@@ -25,7 +25,8 @@ ApiResult<GenerationRequest> chat(std::string_view text) {
   return openai::parse_chat(parse(text), {.choices_max = 64, .vocab_size = 1000});
 }
 ApiResult<GenerationRequest> completion(std::string_view text) {
-  return openai::parse_completion(parse(text), {.choices_max = 64, .vocab_size = 1000});
+  return openai::parse_completion(parse(text),
+                                  {.choices_max = 64, .prompts_max = 8, .vocab_size = 1000});
 }
 ApiResult<GenerationRequest> messages(std::string_view text) {
   return anthropic::parse_messages_request(parse(text));
@@ -133,10 +134,6 @@ TEST(OpenAiParse, NamesEveryFieldThatIsNotOffered) {
           {chat_with(
                R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}})"),
            "response_format", code},
-          {chat_with(R"("frequency_penalty":0.5)"), "frequency_penalty", code},
-          {chat_with(R"("presence_penalty":-1)"), "presence_penalty", code},
-          {chat_with(R"("repetition_penalty":1.1)"), "repetition_penalty", code},
-          {chat_with(R"("logit_bias":{"50":5})"), "logit_bias", code},
           {chat_with(R"("modalities":["text","audio"])"), "modalities", code},
           {chat_with(R"("audio":{"voice":"x"})"), "audio", code},
           {chat_with(R"("web_search_options":{})"), "web_search_options", code},
@@ -144,11 +141,8 @@ TEST(OpenAiParse, NamesEveryFieldThatIsNotOffered) {
       chat);
   expect_refused(
       {
-          {R"({"model":"m","prompt":"x","echo":true})", "echo", code},
           {R"({"model":"m","prompt":"x","suffix":"y"})", "suffix", code},
-          {R"({"model":"m","prompt":"x","best_of":3})", "best_of", code},
-          {R"({"model":"m","prompt":["a","b"]})", "prompt", code},
-          {R"({"model":"m","prompt":[[1,2],[3]]})", "prompt", code},
+          {R"({"model":"m","prompt":"x","prompt_logprobs":1})", "prompt_logprobs", ""},
       },
       completion);
 }
@@ -242,17 +236,85 @@ TEST(OpenAiParse, BoundsNByTheSequencesThatMayRun) {
   EXPECT_NE(refused.error().message.find("--max-seqs"), std::string::npos);
 }
 
+TEST(OpenAiParse, ReadsPenaltiesAndBias) {
+  for (const bool is_chat : {true, false}) {
+    const std::string more =
+        R"("frequency_penalty":-2,"presence_penalty":2,"repetition_penalty":1.5,)"
+        R"("logit_bias":{"0":-100,"999":100,"7":0.5,"8":0})";
+    const auto request =
+        is_chat ? chat(chat_with(more)) : completion(R"({"model":"m","prompt":"x",)" + more + "}");
+    ASSERT_TRUE(request.has_value()) << request.error().message;
+    const sampling::Params& params = request->sampling;
+    EXPECT_EQ(params.frequency_penalty, -2);
+    EXPECT_EQ(params.presence_penalty, 2);
+    EXPECT_EQ(params.repetition_penalty, 1.5F);
+    ASSERT_EQ(params.logit_bias.size(), 3U) << "a bias of 0 is none";
+    EXPECT_EQ(params.logit_bias[1].token, TokenId(999));
+    EXPECT_EQ(params.logit_bias[1].bias, 100);
+  }
+  expect_refused(
+      {
+          {chat_with(R"("frequency_penalty":2.1)"), "frequency_penalty", "decimal_above_max_value"},
+          {chat_with(R"("presence_penalty":-3)"), "presence_penalty", "decimal_below_min_value"},
+          {chat_with(R"("repetition_penalty":0)"), "repetition_penalty", "decimal_below_min_value"},
+          {chat_with(R"("repetition_penalty":1e-60)"), "repetition_penalty",
+           "decimal_below_min_value"},
+          {chat_with(R"("logit_bias":{"1":101})"), "logit_bias", ""},  // 57
+          {chat_with(R"("logit_bias":{"1":-100.5})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"1":"5"})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"1":null})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"1000":5})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"-1":5})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"07":5})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"":5})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"7 ":5})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"hello":5})"), "logit_bias", ""},
+          {chat_with(R"("logit_bias":{"99999999999999999999":5})"), "logit_bias", ""},
+      },
+      chat);
+  const auto refused = chat(chat_with(R"("logit_bias":{"5":1,"1234":5})"));
+  EXPECT_NE(refused.error().message.find("'1234'"), std::string::npos) << refused.error().message;
+  std::string many = R"("logit_bias":{"0":1)";
+  for (int i = 1; i <= 4096; ++i) many += ",\"" + std::to_string(i) + "\":1";
+  EXPECT_NE(chat(chat_with(many + "}")).error().message.find("4097 entries"), std::string::npos);
+}
+
+TEST(OpenAiParse, ReadsEchoAndBestOf) {
+  const auto request = completion(
+      R"({"model":"m","prompt":"x","echo":true,"max_tokens":0,"logprobs":2,"n":2,"best_of":5})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_TRUE(request->echo);
+  EXPECT_EQ(request->max_tokens, 0U);
+  EXPECT_EQ(request->choices, 2U);
+  EXPECT_EQ(request->candidates, 5U);
+  EXPECT_EQ(completion(R"({"model":"m","prompt":"x","n":3})")->candidates, 3U);
+  EXPECT_TRUE(completion(R"({"model":"m","prompt":"x","n":3,"best_of":3,"stream":true})"));
+  expect_refused(
+      {
+          {R"({"model":"m","prompt":"x","max_tokens":0})", "max_tokens", "integer_below_min_value"},
+          {R"({"model":"m","prompt":"x","echo":1})", "echo", "invalid_type"},
+          {R"({"model":"m","prompt":"x","n":3,"best_of":2})", "best_of", ""},
+          {R"({"model":"m","prompt":"x","best_of":2,"stream":true})", "best_of", ""},
+          {R"({"model":"m","prompt":"x","best_of":0})", "best_of", "integer_below_min_value"},
+          {R"({"model":"m","prompt":"x","best_of":65})", "best_of", "integer_above_max_value"},
+      },
+      completion);
+}
+
 TEST(OpenAiParse, ReadsCompletionPromptsOfEveryKind) {
-  EXPECT_EQ(std::get<std::string>(completion(R"({"model":"m","prompt":"abc"})")->prompt), "abc");
-  EXPECT_EQ(std::get<std::string>(completion(R"({"model":"m","prompt":["abc"]})")->prompt), "abc");
-  EXPECT_EQ(std::get<std::string>(completion(R"({"model":"m"})")->prompt), "");
-  EXPECT_EQ(
-      std::get<std::vector<TokenId>>(completion(R"({"model":"m","prompt":[5,6]})")->prompt).size(),
-      2U);
-  EXPECT_EQ(
-      std::get<std::vector<TokenId>>(completion(R"({"model":"m","prompt":[[5,6,7]]})")->prompt)
-          .size(),
-      3U);
+  using Ids = std::vector<TokenId>;
+  const auto prompts = [](std::string_view prompt) {
+    return completion(R"({"model":"m","prompt":)" + std::string(prompt) + "}")->prompts;
+  };
+  const auto text = [](const char* words) { return PromptInput(std::string(words)); };
+  const Ids five_six = {TokenId(5), TokenId(6)};
+  EXPECT_EQ(prompts(R"("abc")"), std::vector<PromptInput>{text("abc")});
+  EXPECT_EQ(prompts(R"(["abc"])"), std::vector<PromptInput>{text("abc")});
+  EXPECT_EQ(completion(R"({"model":"m"})")->prompts, std::vector<PromptInput>{text("")});
+  EXPECT_EQ(prompts("[5,6]"), std::vector<PromptInput>{five_six});
+  EXPECT_EQ(prompts("[[5,6]]"), std::vector<PromptInput>{five_six});
+  EXPECT_EQ(prompts(R"(["a","","b"])"), (std::vector<PromptInput>{text("a"), text(""), text("b")}));
+  EXPECT_EQ(prompts("[[5,6],[7]]"), (std::vector<PromptInput>{five_six, Ids{TokenId(7)}}));
   EXPECT_EQ(completion(R"({"model":"m","prompt":"abc"})")->max_tokens, 16U);
   expect_refused(
       {{R"({"model":"m","prompt":[1,1000]})", "prompt[1]", "invalid_value"},
@@ -260,6 +322,11 @@ TEST(OpenAiParse, ReadsCompletionPromptsOfEveryKind) {
        {R"({"model":"m","prompt":[1,"a"]})", "prompt[1]", "invalid_value"},
        {R"({"model":"m","prompt":{}})", "prompt", "invalid_type"},
        {R"({"model":"m","prompt":[]})", "prompt", "empty_array"},
+       {R"({"model":"m","prompt":[[5],[]]})", "prompt[1]", "empty_array"},
+       {R"({"model":"m","prompt":["a",7]})", "prompt[1]", "invalid_type"},
+       {R"({"model":"m","prompt":[[5],[6,1000]]})", "prompt[1][1]", "invalid_value"},
+       {R"({"model":"m","prompt":["a","b","c","d","e","f","g","h","i"]})", "prompt",
+        "array_above_max_length"},
        {R"({"model":"m","prompt":"x","logprobs":6})", "logprobs", "integer_above_max_value"}},
       completion);
 }

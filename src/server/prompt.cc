@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/detokenizer.h"
+
 namespace pagewise::server {
 namespace {
 
@@ -18,7 +20,7 @@ ApiError no_template(const ServedModel& model) {
 /// The 400 of C18, or nothing. `count` is how many tokens there are, or at least are.
 std::optional<ApiError> check_count(std::size_t count, std::string_view at_least,
                                     const GenerationRequest& request, const ServedModel& model) {
-  const uint32_t maximum = model.context_max - 1;
+  const uint32_t context = model.context_max, maximum = context - 1;
   // A pre-warm generates nothing and may use the last position too, but one rule is easier to rely
   // on.
   if (count <= maximum) return std::nullopt;
@@ -30,12 +32,12 @@ std::optional<ApiError> check_count(std::size_t count, std::string_view at_least
           ? fmt::format(
                 "prompt is too long: {}{} tokens > {} maximum (context {}, one token is "
                 "left for the answer)",
-                at_least, count, maximum, model.context_max)
+                at_least, count, maximum, context)
           : fmt::format(
                 "This model's maximum context length is {} tokens; the prompt has {}{} "
                 "(prompt is too long: "
                 "{}{} tokens > {} maximum, one token is left for the answer).",
-                model.context_max, at_least, count, at_least, count, maximum);
+                context, at_least, count, at_least, count, maximum);
   return error;
 }
 
@@ -107,37 +109,92 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   return prompt;
 }
 
-ApiResult<Prompt> completion_prompt(const GenerationRequest& request, const ServedModel& model,
-                                    bool bounded) {
+/// A text as if the template had written it: it may spell control tokens.
+text::ProvenancedText all_trusted(const std::string& text) {
+  return {text, {{0, static_cast<uint32_t>(text.size()), text::kTemplateOrigin}}, {}};
+}
+
+Prompt ids_prompt(const std::vector<TokenId>& tokens, bool echo, const text::Tokenizer& tokenizer) {
   Prompt prompt;
-  if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.prompt)) {
-    prompt.tokens = *tokens;
-    return prompt;
+  prompt.tokens = tokens;
+  for (std::size_t i = 0; echo && i < tokens.size(); ++i) {
+    prompt.echo.bytes += tokenizer.token_bytes(tokens[i]);
+    prompt.echo.token_ends.push_back(static_cast<uint32_t>(prompt.echo.bytes.size()));
   }
-  const auto& text = std::get<std::string>(request.prompt);
-  if (auto error = check_bytes(text.size(), request, model, bounded)) return *std::move(error);
+  return prompt;
+}
+
+ApiResult<Prompt> completion_prompt(const GenerationRequest& request, const PromptInput& input,
+                                    const ServedModel& model, bool bounded) {
   const text::Tokenizer& tokenizer = *model.tokenizer;
+  if (const auto* tokens = std::get_if<std::vector<TokenId>>(&input)) {
+    return ids_prompt(*tokens, request.echo, tokenizer);
+  }
+  const auto& text = std::get<std::string>(input);
+  if (auto error = check_bytes(text.size(), request, model, bounded)) return *std::move(error);
+  Prompt prompt;
   // A raw prompt may spell control tokens: that is how people write templates by hand.
-  prompt.tokens = tokenizer.encode(text, true);
+  if (request.echo) {
+    text::EncodedText encoded = tokenizer.encode(all_trusted(text));
+    prompt.tokens = std::move(encoded.tokens);
+    prompt.echo = {text, std::move(encoded.ends)};
+  } else {
+    prompt.tokens = tokenizer.encode(text, true);
+  }
+  const auto put_in_front = [&](TokenId token) {
+    prompt.tokens.insert(prompt.tokens.begin(), token);
+    if (request.echo) prompt.echo.token_ends.insert(prompt.echo.token_ends.begin(), 0);
+  };
   const auto bos = tokenizer.bos();
   if (tokenizer.add_bos() && bos && (prompt.tokens.empty() || prompt.tokens.front() != *bos)) {
-    prompt.tokens.insert(prompt.tokens.begin(), *bos);
+    put_in_front(*bos);
   }
   // An empty prompt is the beginning of a document.
   if (prompt.tokens.empty()) {
-    if (const auto start = bos ? bos : tokenizer.eos()) prompt.tokens.push_back(*start);
+    if (const auto start = bos ? bos : tokenizer.eos()) put_in_front(*start);
+  }
+  // Bytes at the end that have no token are text all the same.
+  if (request.echo && !prompt.tokens.empty()) {
+    prompt.echo.token_ends.back() = static_cast<uint32_t>(text.size());
   }
   return prompt;
 }
 
 /// `bounded`: a text that cannot fit the context is refused before it is tokenized.
 ApiResult<Prompt> make_prompt(const GenerationRequest& request, const ServedModel& model,
-                              bool bounded) {
-  return request.format == Format::kCompletion ? completion_prompt(request, model, bounded)
-                                               : chat_prompt(request, model, bounded);
+                              std::size_t index, bool bounded) {
+  return request.format == Format::kCompletion
+             ? completion_prompt(request, request.prompts[index], model, bounded)
+             : chat_prompt(request, model, bounded);
+}
+
+ApiResult<Prompt> build_bounded(const GenerationRequest& request, const ServedModel& model,
+                                std::size_t index) {
+  auto prompt = make_prompt(request, model, index, true);
+  if (!prompt) return prompt;
+  if (prompt->tokens.empty()) {
+    return ApiError{ErrorKind::kInvalidRequest, "the prompt has no tokens", "prompt", "", ""};
+  }
+  if (auto error = check_prompt_fits(prompt->tokens.size(), request, model))
+    return *std::move(error);
+  return prompt;
 }
 
 }  // namespace
+
+std::string whole_characters(const EchoText& echo) {
+  std::string out;
+  text::Utf8Assembler assembler;
+  assembler.push(echo.bytes, out);
+  return out;
+}
+
+std::string cut_character(const EchoText& echo) {
+  std::string shown;
+  text::Utf8Assembler assembler;
+  assembler.push(echo.bytes, shown);
+  return std::string(assembler.pending());
+}
 
 std::vector<engine::CachePosition> block_positions(const text::ProvenancedText& text,
                                                    const std::vector<uint32_t>& token_ends,
@@ -179,18 +236,17 @@ std::optional<ApiError> check_prompt_fits(std::size_t tokens, const GenerationRe
 
 ApiResult<Prompt> build_prompt_unchecked(const GenerationRequest& request,
                                          const ServedModel& model) {
-  return make_prompt(request, model, false);
+  return make_prompt(request, model, 0, false);
 }
 
-ApiResult<Prompt> build_prompt(const GenerationRequest& request, const ServedModel& model) {
-  auto prompt = make_prompt(request, model, true);
-  if (!prompt) return prompt;
-  if (prompt->tokens.empty()) {
-    return ApiError{ErrorKind::kInvalidRequest, "the prompt has no tokens", "prompt", "", ""};
-  }
-  if (auto error = check_prompt_fits(prompt->tokens.size(), request, model))
-    return *std::move(error);
-  return prompt;
+ApiResult<Prompt> build_prompt(const GenerationRequest& request, const ServedModel& model,
+                               std::size_t index) {
+  auto prompt = build_bounded(request, model, index);
+  if (prompt || request.prompts.size() == 1) return prompt;
+  ApiError error = prompt.error();
+  error.param = fmt::format("prompt[{}]", index);
+  error.message = fmt::format("{}: {}", error.param, error.message);
+  return error;
 }
 
 }  // namespace pagewise::server

@@ -131,7 +131,7 @@ TEST_F(PromptTest, CountsLongTextsUpToABoundOrWhatTheContextHolds) {
   const auto refused = build_prompt_unchecked(request, model_);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(http_status(refused.error(), Surface::kOpenAi), 400);
-  EXPECT_NE(refused.error().message.find("at most 4194304"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("at most 1048576"), std::string::npos)
       << refused.error().message;
   EXPECT_FALSE(check_countable(kCountedBytesMax, model_, "content").has_value());
   model_.context_max = 1 << 20;  // a context that might hold it
@@ -169,7 +169,7 @@ TEST_F(PromptTest, RefusesATextThatCannotFitWithoutTokenizingIt) {  // C18
   model_.context_max = 100;
   GenerationRequest raw;
   raw.format = Format::kCompletion;
-  raw.prompt = std::string(397, 'a');
+  raw.prompts = {std::string(397, 'a')};
   auto refused = build_prompt(raw, model_);
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message.find("at least 100 tokens > 99 maximum"), std::string::npos)
@@ -188,7 +188,7 @@ TEST_F(PromptTest, TokenizesATextThatMightJustFit) {
   model_.context_max = 100;
   GenerationRequest raw;
   raw.format = Format::kCompletion;
-  raw.prompt = std::string(396, 'a');
+  raw.prompts = {std::string(396, 'a')};
   const auto refused = build_prompt(raw, model_);  // tokens of one byte: too many, and counted
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message.find("396 tokens > 99 maximum"), std::string::npos);
@@ -212,19 +212,67 @@ TEST_F(PromptTest, AddsBosOnceAndMovesThePositions) {  // C15
   EXPECT_EQ(prompt->positions[0].tokens, 12U);
   GenerationRequest raw;
   raw.format = Format::kCompletion;
-  raw.prompt = std::string("<s>ab");
+  raw.prompts = {std::string("<s>ab")};
   EXPECT_EQ(build_prompt(raw, model_)->tokens.size(), 3U);
-  raw.prompt = std::string("ab");
+  raw.prompts = {std::string("ab")};
   EXPECT_EQ(build_prompt(raw, model_)->tokens.size(), 3U);
 }
 
 TEST_F(PromptTest, MakesADocumentStartOfAnEmptyPrompt) {
   GenerationRequest raw;
   raw.format = Format::kCompletion;
-  raw.prompt = std::string();
+  raw.prompts = {std::string()};
   const auto prompt = build_prompt(raw, model_);
   ASSERT_TRUE(prompt.has_value());
   EXPECT_EQ(prompt->tokens, std::vector<TokenId>{TokenId(256)});
+}
+
+TEST_F(PromptTest, TellsWhereEachTokenOfARepeatedPromptEnds) {  // C20
+  GenerationRequest raw;
+  raw.format = Format::kCompletion;
+  raw.echo = true;
+  raw.prompts = {std::string("a\u00e9")};
+  auto prompt = build_prompt(raw, model_);
+  ASSERT_TRUE(prompt.has_value());
+  EXPECT_EQ(prompt->echo.bytes, "a\u00e9");
+  EXPECT_EQ(prompt->echo.token_ends, (std::vector<uint32_t>{1, 2, 3}));
+  // BOS is a token of the prompt and no part of its text.
+  const ByteTokenizer with_bos(true);
+  model_.tokenizer = &with_bos;
+  prompt = build_prompt(raw, model_);
+  EXPECT_EQ(prompt->tokens.size(), 4U);
+  EXPECT_EQ(prompt->echo.token_ends, (std::vector<uint32_t>{0, 1, 2, 3}));
+  raw.prompts = {std::string()};
+  prompt = build_prompt(raw, model_);
+  EXPECT_EQ(prompt->tokens, std::vector<TokenId>{TokenId(256)});
+  EXPECT_EQ(prompt->echo.token_ends, std::vector<uint32_t>{0});
+  EXPECT_EQ(whole_characters(prompt->echo), "");
+}
+
+TEST_F(PromptTest, ShowsOfTokenIdsWhatTheySpellAndKeepsACutCharacterForTheAnswer) {
+  GenerationRequest raw;
+  raw.format = Format::kCompletion;
+  raw.echo = true;
+  raw.prompts = {std::vector<TokenId>{TokenId(256), TokenId('a'), TokenId(0xFF), TokenId(0xE2),
+                                      TokenId(0x82)}};
+  const auto prompt = build_prompt(raw, model_);
+  ASSERT_TRUE(prompt.has_value());
+  EXPECT_EQ(whole_characters(prompt->echo), "<s>a\uFFFD");
+  EXPECT_EQ(cut_character(prompt->echo), "\xE2\x82");
+  EXPECT_EQ(prompt->echo.token_ends, (std::vector<uint32_t>{3, 4, 5, 6, 7}));
+}
+
+TEST_F(PromptTest, NamesThePromptThatIsTooLongAmongSeveral) {
+  model_.context_max = 10;
+  GenerationRequest raw;
+  raw.format = Format::kCompletion;
+  raw.prompts = {std::string("ab"), std::string(20, 'a')};
+  EXPECT_EQ(build_prompt(raw, model_, 0)->tokens.size(), 2U);
+  const auto refused = build_prompt(raw, model_, 1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().param, "prompt[1]");
+  EXPECT_TRUE(refused.error().message.starts_with("prompt[1]: ")) << refused.error().message;
+  EXPECT_EQ(refused.error().code, "context_length_exceeded");
 }
 
 }  // namespace

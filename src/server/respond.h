@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/generation.h"
+#include "server/prompt.h"
 #include "text/tokenizer.h"
 
 namespace pagewise::server {
@@ -22,7 +23,11 @@ struct ResponseContext {
   std::string request_id;  // "req_..."
   std::string id;          // "chatcmpl-...", "cmpl-...", "msg_..."
   int64_t created_unix_s = 0;
-  uint32_t choices = 1;
+  uint32_t prompts = 1;  // answered in one call
+  uint32_t choices = 1;  // of each prompt: choice `i` of prompt `p` has the index p * choices + i
+  /// Of each prompt that are generated; the best `choices` of them are shown. 0: as many.
+  uint32_t candidates = 0;
+  std::vector<EchoText> echo;  // of each prompt, when answers begin with it; else empty
   std::vector<std::string> stops;
   bool include_usage = false;
   bool logprobs = false;
@@ -30,13 +35,18 @@ struct ResponseContext {
   bool diagnostics_asked = false;
   json::value diagnostics;
   const text::Tokenizer* tokenizer = nullptr;  // spellings for logprobs
+
+  uint32_t generated() const { return candidates > choices ? candidates : choices; }
 };
 
-/// Server-sent events. Calls come in the engine's order; each appends whole events to `out`.
+/// Server-sent events. Calls come in the engine's order for each prompt; each appends whole events
+/// to `out`. Choices are numbered through all prompts: prompt * generated() + choice.
 class StreamWriter {
  public:
   virtual ~StreamWriter() = default;
-  virtual void admitted(const engine::Admission& admission, std::string& out) = 0;
+  /// One more prompt is admitted. `total`: its figures and those of all that were admitted before.
+  virtual void admitted(uint32_t prompt, const engine::Admission& total, std::string& out) = 0;
+  virtual void scored(uint32_t /*prompt*/, const engine::PromptLogprobs&, std::string& /*out*/) {}
   virtual void delta(const engine::Delta& delta, std::string& out) = 0;
   virtual void finished(const engine::Finished& finished, std::string& out) = 0;
   /// A failure after the 200: the last thing in the stream.
@@ -45,11 +55,12 @@ class StreamWriter {
   virtual void keep_alive(std::string& out) = 0;
 };
 
-/// One JSON document at the end.
+/// One JSON document at the end. Choices are numbered as above.
 class WholeWriter {
  public:
   virtual ~WholeWriter() = default;
-  virtual void admitted(const engine::Admission& admission) = 0;
+  virtual void admitted(uint32_t prompt, const engine::Admission& total) = 0;
+  virtual void scored(uint32_t /*prompt*/, engine::PromptLogprobs&&) {}
   virtual void delta(engine::Delta&& delta) = 0;
   virtual json::object finished(const engine::Finished& finished) = 0;
 };

@@ -79,7 +79,7 @@ Delta text(std::string_view piece, uint32_t tokens, FinishReason finish = Finish
 std::string stream(ResponseContext context, std::vector<Delta> deltas, uint32_t tokens) {
   auto writer = make_stream_writer(std::move(context));
   std::string out;
-  writer->admitted(admission(), out);
+  writer->admitted(0, admission(), out);
   for (const Delta& delta : deltas) writer->delta(delta, out);
   Finished finished;
   finished.completion_tokens = tokens;
@@ -89,7 +89,7 @@ std::string stream(ResponseContext context, std::vector<Delta> deltas, uint32_t 
 
 json::object whole(ResponseContext context, std::vector<Delta> deltas, uint32_t tokens) {
   auto writer = make_whole_writer(std::move(context));
-  writer->admitted(admission());
+  writer->admitted(0, admission());
   for (Delta& delta : deltas) writer->delta(std::move(delta));
   Finished finished;
   finished.completion_tokens = tokens;
@@ -131,7 +131,7 @@ TEST(AnthropicStream, RepeatsAllCountersInMessageDelta) {
 TEST(AnthropicStream, EndsWithAnErrorEventOnAFailure) {
   auto writer = make_stream_writer(context(Format::kMessages));
   std::string out;
-  writer->admitted(admission(), out);
+  writer->admitted(0, admission(), out);
   writer->failed({ErrorKind::kOverloaded, "busy", "", "", ""}, out);
   const auto events = split(out);
   EXPECT_EQ(events.back().name, "error");
@@ -261,6 +261,167 @@ TEST(CompletionStream, UsesTheSameObjectAsTheWholeAnswer) {
   EXPECT_EQ(events[0].parsed().at("object").as_string(), "text_completion");
   EXPECT_EQ(events[0].parsed().at("choices").at(0).at("text").as_string(), "x");
   EXPECT_EQ(events[1].parsed().at("choices").at(0).at("finish_reason").as_string(), "length");
+}
+
+/// Token ids with log-probabilities -1, -2, ... and one runner-up.
+engine::PromptLogprobs scores(uint32_t position, const std::vector<int32_t>& ids) {
+  engine::PromptLogprobs piece;
+  piece.position = position;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    sampling::Sampled token;
+    token.token = TokenId(ids[i]);
+    token.logprob = -static_cast<float>(position + i);
+    token.top = {{TokenId('z'), -0.25F}};
+    piece.tokens.push_back(token);
+  }
+  return piece;
+}
+
+Delta generated(std::string_view piece, const std::vector<int32_t>& ids, uint32_t choice) {
+  Delta out = text(piece, 1, FinishReason::kNone, choice);
+  for (const int32_t id : ids) {
+    engine::TokenOutput token;
+    token.sampled.token = TokenId(id);
+    token.sampled.logprob = -0.5F;
+    token.sampled.top = {{TokenId(id), -0.5F}};
+    token.bytes = byte_tokenizer().token_bytes(TokenId(id));
+    out.tokens.push_back(token);
+  }
+  return out;
+}
+
+/// Two prompts, the second cut inside a character that the answer completes; two choices each.
+ResponseContext repeating() {
+  ResponseContext setup = context(Format::kCompletion);
+  setup.prompts = 2;
+  setup.choices = 2;
+  setup.logprobs = true;
+  setup.echo = {{"\u00e9b", {0, 1, 2, 3}}, {"a\xE2\x82", {1, 2, 3}}};
+  return setup;
+}
+
+const std::vector<int32_t> kFirst = {256, 0xC3, 0xA9, 'b'}, kSecond = {'a', 0xE2, 0x82};
+
+void expect_lists(const json::value& lists, const std::vector<std::string>& tokens,
+                  const std::vector<int>& offsets) {
+  ASSERT_EQ(lists.at("tokens").as_array().size(), tokens.size());
+  for (const char* name : {"token_logprobs", "top_logprobs", "text_offset"}) {
+    ASSERT_EQ(lists.at(name).as_array().size(), tokens.size()) << name;
+  }
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(lists.at("tokens").at(i).as_string(), tokens[i]);
+    EXPECT_EQ(lists.at("text_offset").at(i).to_number<int>(), offsets[i]) << i;
+  }
+}
+
+TEST(OpenAiWhole, BeginsWithThePromptAndItsLogprobsWhenAsked) {  // C20
+  auto writer = make_whole_writer(repeating());
+  for (uint32_t prompt = 0; prompt < 2; ++prompt) {
+    writer->admitted(prompt, admission());
+    writer->scored(prompt, scores(0, prompt == 0 ? kFirst : kSecond));
+  }
+  writer->delta(generated("!", {'!'}, 1));
+  writer->delta(generated("\u20ac", {0xAC}, 2));
+  const json::object answer = writer->finished({});
+  const json::array& choices = answer.at("choices").as_array();
+  ASSERT_EQ(choices.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(choices[i].at("index").to_number<std::size_t>(), i);
+  EXPECT_EQ(choices[0].at("text").as_string(), "\u00e9b");
+  EXPECT_EQ(choices[1].at("text").as_string(), "\u00e9b!");
+  EXPECT_EQ(choices[2].at("text").as_string(), "a\u20ac");
+  EXPECT_EQ(choices[3].at("text").as_string(), "a");
+  expect_lists(choices[1].at("logprobs"), {"<s>", "bytes:\\xc3", "bytes:\\xa9", "b", "!"},
+               {0, 0, 0, 1, 2});
+  expect_lists(choices[2].at("logprobs"), {"a", "bytes:\\xe2", "bytes:\\x82", "bytes:\\xac"},
+               {0, 1, 1, 1});
+  const json::value& lists = choices[0].at("logprobs");
+  EXPECT_TRUE(lists.at("token_logprobs").at(0).is_null());
+  EXPECT_TRUE(lists.at("top_logprobs").at(0).is_null());
+  EXPECT_EQ(lists.at("token_logprobs").at(3).to_number<double>(), -3);
+  // The best ones, and the token that stands there.
+  EXPECT_EQ(lists.at("top_logprobs").at(3).at("z").to_number<double>(), -0.25);
+  EXPECT_EQ(lists.at("top_logprobs").at(3).at("b").to_number<double>(), -3);
+}
+
+TEST(OpenAiStream, SendsAPromptInThePiecesInWhichItIsScored) {  // C20
+  auto writer = make_stream_writer(repeating());
+  std::string out;
+  writer->admitted(0, admission(), out);
+  writer->admitted(1, admission(), out);
+  EXPECT_TRUE(out.empty());
+  writer->scored(1, scores(0, {'a', 0xE2}), out);
+  writer->scored(0, scores(0, {256, 0xC3}), out);
+  writer->scored(1, scores(2, {0x82}), out);
+  writer->scored(0, scores(2, {0xA9, 'b'}), out);
+  writer->delta(generated("\u20ac", {0xAC}, 2), out);
+  writer->delta(generated("!", {'!'}, 1), out);
+  writer->finished({}, out);
+  std::vector<std::string> texts(4);
+  std::vector<json::array> tokens(4), offsets(4);
+  const auto append = [](json::array& to, const json::value& from) {
+    for (const json::value& entry : from.as_array()) to.push_back(entry);
+  };
+  const auto events = split(out);
+  for (std::size_t i = 0; i + 1 < events.size(); ++i) {
+    const json::value event = events[i].parsed();
+    const json::value& choice = event.at("choices").at(0);
+    const auto index = choice.at("index").to_number<std::size_t>();
+    texts[index] += std::string_view(choice.at("text").as_string());
+    append(tokens[index], choice.at("logprobs").at("tokens"));
+    append(offsets[index], choice.at("logprobs").at("text_offset"));
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"\u00e9b", "\u00e9b!", "a\u20ac", "a"}));
+  EXPECT_EQ(offsets[1], (json::array{0, 0, 0, 1, 2}));
+  EXPECT_EQ(offsets[2], (json::array{0, 1, 1, 1}));
+  EXPECT_EQ(tokens[2].size(), 4U);
+}
+
+TEST(OpenAiStream, SendsARepeatedPromptAtAdmissionWithoutLogprobs) {
+  ResponseContext setup = repeating();
+  setup.logprobs = false;
+  auto writer = make_stream_writer(setup);
+  std::string out;
+  writer->admitted(1, admission(), out);
+  const auto events = split(out);
+  ASSERT_EQ(events.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const json::value event = events[i].parsed();
+    EXPECT_EQ(event.at("choices").at(0).at("text").as_string(), "a");
+    EXPECT_EQ(event.at("choices").at(0).at("index").to_number<std::size_t>(), 2 + i);
+  }
+}
+
+TEST(OpenAiWhole, ShowsTheCandidatesWithTheBestLogprobAToken) {
+  ResponseContext setup = context(Format::kCompletion);
+  setup.prompts = 2;
+  setup.choices = 2;
+  setup.candidates = 3;
+  auto writer = make_whole_writer(setup);
+  const auto say = [&](uint32_t choice, const char* words, uint32_t tokens, double sum) {
+    Delta delta = text(words, tokens, FinishReason::kLength, choice);
+    delta.logprob_sum = sum;
+    writer->delta(std::move(delta));
+  };
+  say(0, "worst", 2, -8);
+  say(1, "best", 4, -4);
+  say(2, "second", 1, -2);
+  say(3, "equal", 1, -1);
+  say(4, "equal too", 2, -2);
+  say(5, "worse", 1, -1.5);
+  const json::object answer = writer->finished({});
+  std::vector<std::string> texts;
+  for (const json::value& choice : answer.at("choices").as_array()) {
+    EXPECT_EQ(choice.at("index").to_number<std::size_t>(), texts.size());
+    texts.emplace_back(choice.at("text").as_string());
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"best", "second", "equal", "equal too"}));
+}
+
+TEST(OpenAiLogprobs, CountNoCharactersForControlTokensThatTheTextDoesNotHave) {
+  ResponseContext setup = context(Format::kCompletion);
+  setup.logprobs = true;
+  const json::object answer = whole(setup, {generated("ab", {'a', 257, 'b'}, 0)}, 3);
+  expect_lists(answer.at("choices").at(0).at("logprobs"), {"a", "</s>", "b"}, {0, 1, 1});
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ enum class Route : uint8_t {
   kHealth,
   kReady,
   kMetrics,
+  kCacheStats,
+  kCacheClear,
+  kAdminKv,
   kVersion,
   kRoot,
 };
@@ -31,8 +34,9 @@ enum class Route : uint8_t {
 enum class Methods : uint8_t { kGet, kPost, kGetOrPost };
 
 enum class Access : uint8_t {
-  kOpen,  // asks for no key: probes carry none
-  kKey,   // any key of the key file
+  kOpen,   // asks for no key: probes carry none
+  kKey,    // any key of the key file
+  kAdmin,  // a key marked so; without a key file, programs on this machine
 };
 
 struct RouteRow {

@@ -2,8 +2,10 @@
 // The model that this server answers with, and the names it answers to.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +16,20 @@
 
 namespace pagewise::server {
 
+/// The served context in tokens, prompt and answer together. It follows the KV pool, so copies
+/// share one number. Thread: any.
+class ServedContext {
+ public:
+  ServedContext& operator=(uint32_t tokens) {
+    *tokens_ = tokens;
+    return *this;
+  }
+  operator uint32_t() const { return *tokens_; }  // NOLINT: implicit by design
+
+ private:
+  std::shared_ptr<std::atomic<uint32_t>> tokens_ = std::make_shared<std::atomic<uint32_t>>(0);
+};
+
 /// Everything behind the references outlives the server. Thread: immutable, any thread.
 struct ServedModel {
   std::string name;                  // its real name: header x-model, /v1/models
@@ -23,9 +39,10 @@ struct ServedModel {
   std::string no_template_reason = "this model file has no chat template";
   std::string bos_token;  // spellings, for the template
   std::string eos_token;
-  uint32_t context_max = 0;      // served context in tokens
+  ServedContext context_max;
   uint32_t token_bytes_max = 0;  // of the longest token; 0: not known
   uint32_t choices_max = 1;      // `n` is bounded by the sequences that may run
+  uint32_t prompts_max = 1;      // of one call to /v1/completions
   int64_t created_unix_s = 0;
   /// Seconds since 1970 in local time: only asked for templates that write the date.
   std::function<int64_t()> local_time_s = [] { return int64_t{0}; };

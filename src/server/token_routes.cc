@@ -74,8 +74,9 @@ ApiResult<json::object> tokenize(const ServedModel& model, const json::object& b
     fields.missing("content");
   }
   if (fields.failed()) return fields.error();
-  return json::object{
-      {"count", tokens.size()}, {"max_model_len", model.context_max}, {"tokens", id_array(tokens)}};
+  return json::object{{"count", tokens.size()},
+                      {"max_model_len", uint32_t{model.context_max}},
+                      {"tokens", id_array(tokens)}};
 }
 
 ApiResult<json::object> detokenize(const ServedModel& model, const json::object& body) {

@@ -123,20 +123,44 @@ struct Metrics::Impl {
                 .Help("HTTP answers by route and status.")
                 .Register(registry);
 
+    pool_memory = &gauge("pagewise_kv_pool_bytes", "Memory that the KV pool may take.");
+    committed_memory = &gauge("pagewise_kv_committed_bytes", "Memory that KV blocks take now.");
+    context = &gauge("pagewise_context_max_tokens", "Served context: it follows the pool.");
+    resizes = &counter("pagewise_kv_pool_resizes_total", "Times the KV pool was resized.");
+    queue_refused = &prometheus::BuildCounter()
+                         .Name("vllm:admission_rejections_total")
+                         .Help("Requests refused because the queue was full.")
+                         .Register(registry)
+                         .Add({{"model_name", info.model_name}, {"reason", "max_num_queued_reqs"}});
+    auto& limited = prometheus::BuildCounter()
+                        .Name("pagewise_key_refusals_total")
+                        .Help("Requests refused by their key's own limit.")
+                        .Register(registry);
+    key_requests_refused =
+        &limited.Add({{"model_name", info.model_name}, {"limit", "max-requests"}});
+    key_tokens_refused = &limited.Add({{"model_name", info.model_name}, {"limit", "max-tokens"}});
+
+    config_family = &prometheus::BuildGauge()
+                         .Name("vllm:cache_config_info")
+                         .Help("Configuration of the KV cache.")
+                         .Register(registry);
     add_groups(info);
-    prometheus::BuildGauge()
-        .Name("vllm:cache_config_info")
-        .Help("Configuration of the KV cache.")
-        .Register(registry)
-        .Add({{"model_name", info.model_name},
-              {"block_size", std::to_string(info.block_tokens)},
-              {"num_gpu_blocks", std::to_string(info.blocks_pool)},
-              {"kv_cache_size_tokens", std::to_string(info.tokens_held)},
-              {"block_bytes", std::to_string(info.block_bytes)},
-              {"cache_dtype", info.kv_type},
-              {"enable_prefix_caching", info.prefix_cache ? "True" : "False"},
-              {"max_model_len", std::to_string(info.context_max)}})
-        .Set(1);
+    show_config(info);
+  }
+
+  /// An info metric says by its labels: another pool is another one.
+  void show_config(const StaticInfo& info) {
+    if (config != nullptr) config_family->Remove(config);
+    shown = info;
+    config = &config_family->Add({{"model_name", info.model_name},
+                                  {"block_size", std::to_string(info.block_tokens)},
+                                  {"num_gpu_blocks", std::to_string(info.blocks_pool)},
+                                  {"kv_cache_size_tokens", std::to_string(info.tokens_held)},
+                                  {"block_bytes", std::to_string(info.block_bytes)},
+                                  {"cache_dtype", info.kv_type},
+                                  {"enable_prefix_caching", info.prefix_cache ? "True" : "False"},
+                                  {"max_model_len", std::to_string(info.context_max)}});
+    config->Set(1);
   }
 
   /// Gauges of each group; the label `group` counts from 0, `window` is 0 for full attention.
@@ -190,7 +214,11 @@ struct Metrics::Impl {
   Histogram *request_prompt, *request_computed, *request_generation, *request_n, *request_max;
   Gauge *running, *waiting, *usage, *blocks_live, *blocks_cached, *blocks_free, *blocks_pool,
       *blocks_leased;
-  Gauge *slack, *naive;
+  Gauge *slack, *naive, *pool_memory, *committed_memory, *context;
+  Counter *resizes, *queue_refused, *key_requests_refused, *key_tokens_refused;
+  prometheus::Family<Gauge>* config_family = nullptr;
+  Gauge* config = nullptr;
+  StaticInfo shown;
   Counter *prefix_queries, *prefix_hits, *prompt_tokens, *generation_tokens, *prompt_cached,
       *preemptions;
   Counter *finished_stop, *finished_length, *finished_abort, *finished_error;
@@ -238,6 +266,17 @@ void Metrics::count_http(std::string_view route, int status) {
   impl_->http->Add(labels).Increment();
 }
 
+void Metrics::count_refusal(Limit limit) {
+  switch (limit) {
+    case Limit::kQueue:
+      return impl_->queue_refused->Increment();
+    case Limit::kKeyRequests:
+      return impl_->key_requests_refused->Increment();
+    case Limit::kKeyTokens:
+      return impl_->key_tokens_refused->Increment();
+  }
+}
+
 std::string Metrics::render(const EngineSnapshot& now) {
   std::lock_guard lock(impl_->render_mutex);
   const auto raise = [](Counter* counter, uint64_t total) {
@@ -280,6 +319,18 @@ std::string Metrics::render(const EngineSnapshot& now) {
   raise(impl_->blocks_returned, now.blocks_returned);
   raise(impl_->leases_broken, now.leases_broken);
   raise(impl_->steps, now.steps);
+  raise(impl_->resizes, now.pool_resizes);
+  impl_->pool_memory->Set(static_cast<double>(now.pool_bytes));
+  impl_->committed_memory->Set(static_cast<double>(now.committed_bytes));
+  impl_->context->Set(now.context_max);
+  if (now.pool_resizes > 0 && (now.blocks_pool != impl_->shown.blocks_pool ||
+                               now.context_max != impl_->shown.context_max)) {
+    StaticInfo info = impl_->shown;
+    info.blocks_pool = now.blocks_pool;
+    info.context_max = now.context_max;
+    info.tokens_held = now.tokens_held;
+    impl_->show_config(info);
+  }
   const std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   return prometheus::TextSerializer().Serialize(families);
 }

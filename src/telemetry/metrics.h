@@ -18,7 +18,7 @@ struct GroupInfo {
   uint64_t block_bytes = 0;  // that one block takes in memory
 };
 
-/// What does not change while the server runs.
+/// What does not change while the server runs; pool and context are those at the start.
 struct StaticInfo {
   std::string model_name;
   uint32_t block_tokens = 0;
@@ -51,6 +51,11 @@ struct EngineSnapshot {
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;
   std::vector<GroupSnapshot> groups;  // as in StaticInfo
+  // The pool may be resized: what it may take, what it takes, and the context that it serves.
+  uint64_t pool_bytes = 0, committed_bytes = 0;
+  uint64_t tokens_held = 0;  // that can be kept in all
+  uint32_t context_max = 0;
+  uint64_t pool_resizes = 0;
 };
 
 /// One finished request. Times in seconds; negative: it never got that far.
@@ -72,6 +77,10 @@ class Metrics {
   void observe_tokens(double gap_s, uint32_t count);
   /// One HTTP answer, by route and status.
   void count_http(std::string_view route, int status);
+
+  /// A request that was refused because too much was under way already.
+  enum class Limit : uint8_t { kQueue, kKeyRequests, kKeyTokens };
+  void count_refusal(Limit limit);
 
   /// The Prometheus text format, with the engine's numbers of now.
   std::string render(const EngineSnapshot& snapshot);

@@ -40,17 +40,30 @@ bool is_plain_word(std::string_view role) {
   });
 }
 
-Rope content_of(const ChatMessage& message, std::size_t index, std::vector<Source>& sources) {
+/// The parts as one text, or, for a template that reads nothing else, as a list of
+/// {"type": "text", "text": ...}.
+Result<Value> content_of(const ChatMessage& message, std::size_t index, bool as_list,
+                         std::vector<Source>& sources) {
   Rope content;
+  std::vector<Value> items;
   for (std::size_t part = 0; part < message.parts.size(); ++part) {
-    if (part > 0) {
+    if (part > 0 && !as_list) {
       content.append("\n", static_cast<int32_t>(sources.size()));
       sources.push_back({kTemplateOrigin, index, true});
     }
-    content.append(message.parts[part].text, static_cast<int32_t>(sources.size()));
+    const Rope text(message.parts[part].text, static_cast<int32_t>(sources.size()));
     sources.push_back({message.parts[part].origin, index, false});
+    if (!as_list) {
+      content.append(text);
+      continue;
+    }
+    PW_ASSIGN_OR_RETURN(Value item,
+                        jinja::make_dict({{jinja::make_text("type"), jinja::make_text("text")},
+                                          {jinja::make_text("text"), Value(text)}}));
+    items.push_back(std::move(item));
   }
-  return content;
+  if (!as_list) return Value(std::move(content));
+  return jinja::make_list(std::move(items));
 }
 
 constexpr std::size_t kNoMessage = SIZE_MAX;
@@ -106,7 +119,7 @@ std::optional<std::size_t> end_of_message(const Rope& text, const std::vector<So
 }
 
 ProvenancedText to_provenanced(const Rope& rope, std::size_t end,
-                               const std::vector<Source>& sources) {
+                               const std::vector<Source>& sources, bool parts_apart) {
   ProvenancedText result;
   result.text = rope.bytes().substr(0, end);
   uint32_t begin = 0;
@@ -117,7 +130,9 @@ ProvenancedText to_provenanced(const Rope& rope, std::size_t end,
         run.origin == kTemplateOrigin ? Source{} : sources[static_cast<std::size_t>(run.origin)];
     const bool behind_content =
         !result.spans.empty() && result.spans.back().origin != kTemplateOrigin;
-    if (source.is_joint && behind_content) result.breaks.push_back(begin);
+    const bool next_part = parts_apart && source.origin != kTemplateOrigin && behind_content &&
+                           source.origin != result.spans.back().origin;
+    if (behind_content && (source.is_joint || next_part)) result.breaks.push_back(begin);
     if (!result.spans.empty() && result.spans.back().origin == source.origin) {
       result.spans.back().end = stop;
     } else {
@@ -132,6 +147,7 @@ ProvenancedText to_provenanced(const Rope& rope, std::size_t end,
 
 struct ChatTemplate::Impl {
   jinja::Parsed parsed;
+  bool content_as_list = false;
 
   static Result<Value> convert(const ChatValue& given, std::size_t message,
                                std::vector<Source>& sources) {
@@ -143,13 +159,13 @@ struct ChatTemplate::Impl {
     return to_value(given.value, source);
   }
 
-  static Result<Value> make_message(const ChatMessage& message, const Rope& content,
+  static Result<Value> make_message(const ChatMessage& message, const Value& content,
                                     std::size_t index, std::vector<Source>& sources) {
     std::vector<std::pair<Value, Value>> entries;
     entries.emplace_back(jinja::make_text("role"), jinja::make_text(message.role));
     const json::object* fields = message.fields.value.if_object();
     if (fields == nullptr || !fields->contains("content")) {
-      entries.emplace_back(jinja::make_text("content"), Value(content));
+      entries.emplace_back(jinja::make_text("content"), content);
     }
     if (fields != nullptr) {
       PW_ASSIGN_OR_RETURN(const Value converted, convert(message.fields, index, sources));
@@ -160,7 +176,7 @@ struct ChatTemplate::Impl {
     return jinja::make_dict(std::move(entries));
   }
 
-  Result<Rope> render(const ChatInput& input, const std::vector<Rope>& contents,
+  Result<Rope> render(const ChatInput& input, const std::vector<Value>& contents,
                       std::vector<Source>& sources) const {
     std::vector<Value> messages;
     messages.reserve(contents.size());
@@ -203,6 +219,25 @@ struct ChatTemplate::Impl {
   }
 };
 
+namespace {
+
+/// Templates of models that also see images often walk the parts of a message and would print
+/// nothing of a text. Which kind this is, it shows itself: a word said by a user must come out.
+bool reads_only_lists(ChatTemplate& chat, bool& content_as_list) {
+  constexpr std::string_view kWord = "sesame";
+  ChatInput input;
+  input.messages.push_back({"user", {{std::string(kWord), 0}}, {}});
+  input.now = 0;
+  const auto comes_out = [&](bool as_list) {
+    content_as_list = as_list;
+    const auto rendered = chat.render(input);
+    return rendered.has_value() && rendered->text.find(kWord) != std::string::npos;
+  };
+  return !comes_out(false) && comes_out(true);
+}
+
+}  // namespace
+
 ChatTemplate::ChatTemplate() : impl_(std::make_unique<Impl>()) {}
 ChatTemplate::~ChatTemplate() = default;
 
@@ -213,6 +248,11 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view sou
   }
   std::unique_ptr<ChatTemplate> result(new ChatTemplate());
   result->impl_->parsed = std::move(parsed).value();
+  // Only a template that names a part's fields can be of that kind.
+  if (source.find("type") != std::string_view::npos &&
+      source.find("text") != std::string_view::npos) {
+    result->impl_->content_as_list = reads_only_lists(*result, result->impl_->content_as_list);
+  }
   return result;
 }
 
@@ -246,7 +286,8 @@ bool ChatTemplate::reads(std::string_view variable) const {
 
 Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
   std::vector<Source> sources;
-  std::vector<Rope> contents;
+  const bool as_list = impl_->content_as_list;
+  std::vector<Value> contents;
   for (std::size_t i = 0; i < input.messages.size(); ++i) {
     if (!is_plain_word(input.messages[i].role)) {
       return Error{ErrorCode::kInvalidArgument,
@@ -260,11 +301,12 @@ Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
       return Error{ErrorCode::kInternal,
                    fmt::format("messages[{}]: a content part without an origin", i)};
     }
-    contents.push_back(content_of(input.messages[i], i, sources));
+    PW_ASSIGN_OR_RETURN(Value content, content_of(input.messages[i], i, as_list, sources));
+    contents.push_back(std::move(content));
   }
   if (!input.continue_last) {
     PW_ASSIGN_OR_RETURN(const Rope text, impl_->render(input, contents, sources));
-    return to_provenanced(text, text.size(), sources);
+    return to_provenanced(text, text.size(), sources, as_list);
   }
   if (input.messages.empty() || input.messages.back().role != "assistant") {
     return Error{ErrorCode::kInvalidArgument,
@@ -275,8 +317,9 @@ Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
   std::optional<std::size_t> end = end_of_message(text, sources, last);
   if (!end) {
     // Nothing of it was rendered (it may be empty): a character that stands for it shows the place.
-    contents.back() = Rope("x", static_cast<int32_t>(sources.size()));
-    sources.push_back({kTemplateOrigin, last, false});
+    const ChatMessage stand_in{"assistant", {{"x", 0}}, {}};
+    PW_ASSIGN_OR_RETURN(contents.back(), content_of(stand_in, last, as_list, sources));
+    sources.back().origin = kTemplateOrigin;
     PW_ASSIGN_OR_RETURN(text, impl_->render(input, contents, sources));
     end = end_of_message(text, sources, last);
     if (!end) {
@@ -286,7 +329,7 @@ Result<ProvenancedText> ChatTemplate::render(const ChatInput& input) const {
     }
     --*end;
   }
-  return to_provenanced(text, *end, sources);
+  return to_provenanced(text, *end, sources, as_list);
 }
 
 }  // namespace pagewise::text

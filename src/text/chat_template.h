@@ -30,7 +30,8 @@ struct ChatValue {
 
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool"
-  /// Rendered as one string, parts joined by a newline of the template's origin.
+  /// Rendered as one string, parts joined by a newline of the template's origin; a template that
+  /// prints nothing of a string gets a list of {"type": "text", "text": ...}.
   std::vector<ContentPart> parts;
   /// What else the message has for the template, an object or null: tool_calls, tool_call_id, name,
   /// reasoning_content. `content` here takes the place of `parts` (null beside tool calls).

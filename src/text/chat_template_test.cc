@@ -358,6 +358,31 @@ TEST(ChatTemplate, JoinsPartsWithANewlineOfTheTemplateAndABreakInFrontOfIt) {
   expect_well_formed(rendered);
 }
 
+// Templates of models that also see images: they walk a message's parts, and of a text they would
+// silently print nothing.
+TEST(ChatTemplate, GivesPartsToATemplateThatReadsNothingElse) {
+  const auto chat = compile(
+      "{% for m in messages %}{{ m.role | capitalize }}{% if m.content[0].type == 'image' %}:{% "
+      "else "
+      "%}: {% endif %}{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% "
+      "elif "
+      "part.type == 'image' %}<image>{% endif %}{% endfor %}<end>\n{% endfor %}{% if "
+      "add_generation_prompt %}Assistant:{% endif %}");
+  ASSERT_NE(chat, nullptr);
+  ChatInput input;
+  input.messages = {{"user", {{"one", 0}, {"two", 1}}, {}}, {"assistant", {{"three", 2}}, {}}};
+  const ProvenancedText text = render(*chat, input);
+  EXPECT_EQ(text.text, "User: onetwo<end>\nAssistant: three<end>\nAssistant:");
+  EXPECT_EQ(text_of(text, 0), "one");
+  EXPECT_EQ(text_of(text, 1), "two");
+  EXPECT_EQ(text.breaks, std::vector<uint32_t>{9}) << "a token begins where a block does";
+  expect_well_formed(text);
+  input.continue_last = true;
+  EXPECT_EQ(render(*chat, input).text, "User: onetwo<end>\nAssistant: three");
+  input.messages.back().parts = {{"", 2}};
+  EXPECT_EQ(render(*chat, input).text, "User: onetwo<end>\nAssistant: ");
+}
+
 TEST(ChatTemplate, PutsNoBreakBetweenMessages) {
   ChatInput input;
   input.messages = {{"user", {{"a", 0}}}, {"assistant", {{"b", 1}}}};
@@ -646,6 +671,7 @@ TEST(ChatTemplate, RefusesByNameAndLineWhatItDoesNotOffer) {
       {"\n\n{{ x.encode() }}", "method 'encode' at line 3"},
       {"{{ today('%d') }}", "function 'today' at line 1"},
       {"{{ x|map('wordwrap')|list }}", "filter 'wordwrap' at line 1"},
+      {"{{ x|map('a\nb\xc3\xa9')|list }}", "filter 'a\\x0ab\\xc3\\xa9' at line 1"},
       {"\n{{ x|selectattr('a', 'filter', 1)|list }}", "test 'filter' at line 2"},
       {"{{ x|reject('test')|list }}", "test 'test' at line 1"},
       {"{% block m %}{% endblock %}", "statement 'block' at line 1"},
@@ -682,8 +708,7 @@ TEST(ChatTemplate, RefusesWrongSyntaxWithItsLine) {
 TEST(ChatTemplate, NamesACharacterItDoesNotKnowInPrintableAscii) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{{ \x02 }}", "'\\x02'"},
-      {"{{ \xc3\xa9 }}", "'\\xc3\\xa9'"},
-      {"{{ a \xff }}", "'\\xff'"},
+      {"{{ a \x7f }}", "'\\x7f'"},
       {"{{ ; }}", "';'"}};
   for (const auto& [source, name] : cases) {
     const auto compiled = ChatTemplate::compile(source);

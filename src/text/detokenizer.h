@@ -22,6 +22,8 @@ class Utf8Assembler {
   /// and half of it is nothing to show; the same in streams and whole answers (C12).
   void finish() { pending_.clear(); }
   bool empty() const { return pending_.empty(); }
+  /// What is held back: the beginning of a character, at most 3 bytes.
+  std::string_view pending() const { return pending_; }
 
  private:
   std::string pending_;

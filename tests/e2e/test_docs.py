@@ -24,7 +24,7 @@ def sections():
     return dict(zip(parts[1::2], parts[2::2]))
 
 
-@pytest.mark.parametrize("command", ["plan", "run", "serve", "explain"])
+@pytest.mark.parametrize("command", ["plan", "inspect", "run", "chat", "serve", "explain"])
 def test_flags_page_lists_exactly_the_flags_of(command):
     done = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True, check=True)
     # An option stands at the start of its line; the same words in a description do not count.
@@ -32,7 +32,7 @@ def test_flags_page_lists_exactly_the_flags_of(command):
            for flag in FLAG.findall(line.split("  ")[0] or line.split("  ")[1])} - {"--help"}
     rows = [line.split(" | ")[0] for line in sections()[command].splitlines() if
             line.startswith("| `")]
-    assert set(FLAG.findall("\n".join(rows))) == has and len(has) > 2
+    assert set(FLAG.findall("\n".join(rows))) == has and len(has) > 1
 
 
 def test_architecture_names_every_folder_of_the_source():

@@ -2,7 +2,8 @@
 """Bugs that real servers had, against the real program: docs/field-cases.md by number. Answers are compared bit
 for bit (tokens and log-probabilities) with those of a server whose prefix cache is off.
 
-C04 and C09 are in test_caching.py, C17 in test_plan.py and test_serve_command.py, C25 in test_metrics.py.
+C04 and C09 are in test_caching.py, C17 in test_plan.py and test_serve_command.py, C20 in test_prompt_logprobs.py,
+C21 in test_long_prompts.py, C25 in test_metrics.py.
 """
 
 import concurrent.futures

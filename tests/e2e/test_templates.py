@@ -280,3 +280,21 @@ def test_c15_one_bos_with_and_without_the_tokenizers_own(tmp_path):
                 assert usage.get("prompt_tokens", usage.get("input_tokens")) == len(tokens)
             raw = server.ok("/v1/completions", {"model": "m", "max_tokens": 1, "prompt": "Hello there"})["usage"]
             assert raw["prompt_tokens"] == len(plain) + adds
+
+
+# ---- texts that are too long to be counted
+
+def test_a_text_of_megabytes_is_not_tokenized_only_to_be_counted(telltale):
+    long = "word " * (1 << 18)  # more than 1 MiB, and than the context could hold
+    for route, body, path in (("/tokenize", {"content": long}, "content"), ("/tokenize", {"prompt": long}, "prompt"),
+                              ("/tokenize", {"messages": [{"role": "user", "content": long}]}, "messages")):
+        refused = telltale.post(route, body)
+        assert refused.status_code == 400, refused.text[:200]
+        error = refused.json()["error"]
+        assert error["param"] == path and f"at most {1 << 20} are tokenized" in error["message"]
+    body = {"model": "m", "messages": [{"role": "user", "content": long}]}
+    refused = telltale.post("/v1/messages/count_tokens", body)
+    assert refused.status_code == 400 and "at most" in refused.json()["error"]["message"]
+    # What is merely longer than the context is counted.
+    body["messages"][0]["content"] = "word " * 20000
+    assert telltale.ok("/v1/messages/count_tokens", body)["input_tokens"] > 20000

@@ -25,7 +25,8 @@ namespace pagewise::fuzz {
 }
 
 /// Draws decisions from an input, front to back. When it is used up every draw is 0, so that any
-/// bytes mean something and a prefix of an input means nearly the same.
+/// bytes mean something and a prefix of an input means nearly the same. Two draws in the arguments
+/// of one call would mean something else with every compiler.
 class Input {
  public:
   Input(const uint8_t* data, std::size_t size)
@@ -56,7 +57,8 @@ class Input {
   }
   /// At most `length_max` bytes.
   std::string_view text(std::size_t length_max) {
-    const std::size_t length = std::min<std::size_t>(below(length_max + 1), bytes_.size());
+    const std::size_t wanted = below(length_max + 1);
+    const std::size_t length = std::min(wanted, bytes_.size());
     const std::string_view out = bytes_.substr(0, length);
     bytes_.remove_prefix(length);
     return out;
@@ -112,6 +114,5 @@ inline bool is_one_line(std::string_view message) {
 
 /// The target: libFuzzer's entry point, and that of replay_main.cc.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size);
-#ifdef PAGEWISE_FUZZ
+/// For targets with a mutator of their own.
 extern "C" std::size_t LLVMFuzzerMutate(uint8_t* data, std::size_t size, std::size_t size_max);
-#endif

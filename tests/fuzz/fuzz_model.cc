@@ -82,16 +82,20 @@ void change(ModelFile& file, const LlamaShape& shape, Input& in) {
       "blk.0.attn_norm.weight",    "blk.0.post_ffw_norm.weight", "blk.1.attn_q.weight",
       "blk.0.ffn_gate_inp.weight", "blk.7.attn_q.weight",        "blk.0.attn_k.bias"};
   switch (in.below(7)) {
-    case 0:
-      file.put_uint(arch + std::string(in.pick(kNumbers)), odd_number(in));
+    case 0: {
+      const std::string key = arch + std::string(in.pick(kNumbers));
+      file.put_uint(key, odd_number(in));
       break;
-    case 1:
-      file.put_float(arch + std::string(in.pick(kFloats)),
-                     std::bit_cast<float>(static_cast<uint32_t>(in.number(4))));
+    }
+    case 1: {
+      const std::string key = arch + std::string(in.pick(kFloats));
+      file.put_float(key, std::bit_cast<float>(static_cast<uint32_t>(in.number(4))));
       break;
+    }
     case 2: {
       constexpr float kOdd[] = {0.0f, -1.0f, 1.0f, 1e-30f, 1e30f, 8.0f, INFINITY, NAN};
-      file.put_float(arch + std::string(in.pick(kFloats)), in.pick(kOdd));
+      const std::string key = arch + std::string(in.pick(kFloats));
+      file.put_float(key, in.pick(kOdd));
       break;
     }
     case 3: {

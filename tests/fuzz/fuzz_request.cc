@@ -21,6 +21,7 @@
 #include "server/byte_tokenizer_for_tests.h"
 #include "server/json_text.h"
 #include "server/openai/parse.h"
+#include "server/routes.h"
 #include "telemetry/metrics.h"
 #include "text/chat_template.h"
 
@@ -77,6 +78,15 @@ void check_prompt(const engine::Request& request) {
                  request.sampling.min_p >= 0 && request.sampling.min_p <= 1,
              "top_p {}, min_p {}", request.sampling.top_p, request.sampling.min_p);
   FUZZ_CHECK(request.sampling.logprobs <= 20, "{} logprobs", request.sampling.logprobs);
+  FUZZ_CHECK(request.sampling.repetition_penalty > 0, "repetition penalty {}",
+             request.sampling.repetition_penalty);
+  for (const sampling::TokenBias& bias : request.sampling.logit_bias) {
+    FUZZ_CHECK(static_cast<uint32_t>(bias.token.value) < byte_tokenizer().vocab_size() &&
+                   bias.bias >= -100 && bias.bias <= 100,
+               "bias {} of token {}", bias.bias, bias.token.value);
+  }
+  FUZZ_CHECK(request.text_before.size() < 4, "{} bytes before the answer",
+             request.text_before.size());
   for (const std::string& stop : request.stops) FUZZ_CHECK(!stop.empty(), "an empty stop string");
   uint32_t before = 0;
   for (const engine::CachePosition& position : request.cache.positions) {
@@ -163,6 +173,7 @@ class Player {
     admission.input_tokens = admission.prompt_tokens;
     sink.on_admitted(admission);
     if (prng_.below(3) == 0) poll();
+    if (request.prompt_logprobs >= 0) score(request, sink, poll);
     uint32_t total = 0;
     for (uint32_t choice = 0; choice < request.choices; ++choice) {
       const uint64_t pieces = prng_.below(4);
@@ -188,6 +199,24 @@ class Player {
     finished.status = Status(kCodes[prng_.below(std::size(kCodes))], "not now");
     sink.on_finished(finished);
     poll();
+  }
+
+  /// The prompt's own tokens, in pieces.
+  void score(const engine::Request& request, engine::RequestSink& sink,
+             const std::function<void()>& poll) {
+    for (std::size_t at = 0; at < request.prompt.size();) {
+      engine::PromptLogprobs piece;
+      piece.position = static_cast<uint32_t>(at);
+      for (uint64_t n = 1 + prng_.below(40); n > 0 && at < request.prompt.size(); --n, ++at) {
+        sampling::Sampled token;
+        token.token = request.prompt[at];
+        token.logprob = -static_cast<float>(prng_.below(100));
+        token.top.assign(static_cast<std::size_t>(request.prompt_logprobs), {token.token, -1.0F});
+        piece.tokens.push_back(std::move(token));
+      }
+      sink.on_prompt(std::move(piece));
+      if (prng_.below(3) == 0) poll();
+    }
   }
 
   engine::Delta delta(const engine::Request& request, uint32_t choice, uint32_t tokens, bool last) {
@@ -238,15 +267,32 @@ class Server {
     setup.model.eos_token = "</s>";
     setup.model.context_max = kContextMax;
     setup.model.choices_max = kChoicesMax;
-    if (key_file) setup.keys = ApiKeys::from_text(*key_file);
+    setup.model.prompts_max = 3;
+    if (key_file) {
+      auto keys = ApiKeys::from_text(*key_file);
+      if (keys) setup.keys = *std::move(keys);
+    }
     setup.engine.submit = [this](engine::Request request,
                                  std::shared_ptr<engine::RequestSink> sink) -> Result<RequestId> {
       if (refuse_at_once) return Error{ErrorCode::kOverloaded, "the queue is full"};
-      submitted = std::move(request);
-      sink_ = std::move(sink);
-      return RequestId(1);
+      submitted.push_back(std::move(request));
+      sinks.push_back(std::move(sink));
+      return RequestId(submitted.size());
     };
     setup.engine.cancel = [](RequestId) {};
+    setup.operators.report_pool = [](OperatorPort::Done<engine::PoolReport> done) {
+      done(engine::PoolReport{});
+    };
+    setup.operators.resize_pool = [](uint64_t, OperatorPort::Done<engine::PoolReport> done) {
+      done(Error{ErrorCode::kPoolExhausted, "blocks are in use"});
+    };
+    setup.operators.report_cache = [](OperatorPort::Done<engine::CacheReport> done) {
+      done(engine::CacheReport{});
+    };
+    setup.operators.clear_cache = [](std::optional<std::string>,
+                                     OperatorPort::Done<engine::Cleared> done) {
+      done(engine::Cleared{});
+    };
     setup.snapshot = [] { return telemetry::EngineSnapshot{}; };
     setup.metrics = &metrics_;
     setup.clock = &clock;
@@ -259,16 +305,15 @@ class Server {
   }
 
   Handler& api() { return *api_; }
-  engine::RequestSink* sink() { return sink_.get(); }
 
   SimClock clock;
   bool refuse_at_once = false;
-  std::optional<engine::Request> submitted;
+  std::vector<engine::Request> submitted;  // one a prompt
+  std::vector<std::shared_ptr<engine::RequestSink>> sinks;
 
  private:
   telemetry::Metrics metrics_;
   std::unique_ptr<Handler> api_;
-  std::shared_ptr<engine::RequestSink> sink_;
 };
 
 void ask(Server& server, HttpRequest request, uint64_t plan) {
@@ -301,9 +346,10 @@ void ask(Server& server, HttpRequest request, uint64_t plan) {
     stream += progress.bytes;
     done = done || progress.done || progress.whole;
   };
-  if (server.submitted) {
-    check_prompt(*server.submitted);
-    Player(plan, server.clock).play(*server.submitted, *server.sink(), *exchange, poll);
+  Player player(plan, server.clock);
+  for (std::size_t i = 0; i < server.submitted.size(); ++i) {
+    check_prompt(server.submitted[i]);
+    player.play(server.submitted[i], *server.sinks[i], *exchange, poll);
   }
   poll();
   FUZZ_CHECK(done, "the answer has no end");
@@ -352,7 +398,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   return 0;
 }
 
-#ifdef PAGEWISE_FUZZ
 extern "C" std::size_t LLVMFuzzerCustomMutator(uint8_t* data, std::size_t size,
                                                std::size_t size_max, unsigned int seed) {
   using namespace pagewise;
@@ -370,4 +415,3 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(uint8_t* data, std::size_t size,
   std::memcpy(data, out.data(), out.size());
   return out.size();
 }
-#endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changes a request's body as JSON rather than as bytes: most byte changes only break the syntax,
-// which one parser sees, and the rules about fields stand behind it. Used under libFuzzer only.
+// which one parser sees, and the rules about fields stand behind it.
 #pragma once
 
 #include <string>

@@ -49,6 +49,12 @@ class Client final : public RequestSink {
     trace_.add(static_cast<uint64_t>(value.queue_ns));
     answer.on_admitted(value);
   }
+  void on_prompt(PromptLogprobs&& piece) override {
+    mark('p');
+    trace_.add(piece.position);
+    trace_.add(piece.tokens.size());
+    answer.on_prompt(std::move(piece));
+  }
   void on_delta(Delta&& delta) override {
     mark('d');
     trace_.add(delta.choice);

@@ -27,6 +27,8 @@ struct Coverage {
   uint64_t runs = 0, requests = 0, steps = 0, tokens_generated = 0;
   uint64_t refused = 0;          // by Core::check
   uint64_t chunked = 0;          // runs of a step that cut a prompt
+  uint64_t scored_tokens = 0;    // of prompts whose log-probabilities were asked for
+  uint64_t penalized = 0;        // requests with a penalty
   uint64_t hit_tokens = 0;       // read from the cache instead of computed
   uint64_t nothing_lost = 0;     // runs in which hits could be held to their full length
   uint64_t hits_partial = 0;     // admissions whose hit ends inside a block
@@ -46,6 +48,7 @@ struct Coverage {
   uint64_t namespaces = 0;      // runs whose requests have several
   uint64_t windows = 0;         // runs with a sliding group
   uint64_t window_hit_tokens = 0, window_preemptions = 0;
+  uint64_t pools_grown = 0, pools_shrunk = 0, resizes_refused = 0;
 
   struct Count {
     const char* name;
@@ -58,6 +61,8 @@ struct Coverage {
       {"tokens generated", &Coverage::tokens_generated},
       {"requests refused", &Coverage::refused},
       {"prompt chunks", &Coverage::chunked},
+      {"prompt tokens scored", &Coverage::scored_tokens},
+      {"requests with penalties", &Coverage::penalized},
       {"tokens hit", &Coverage::hit_tokens},
       {"runs that lost nothing", &Coverage::nothing_lost},
       {"hits inside a block", &Coverage::hits_partial},
@@ -82,6 +87,9 @@ struct Coverage {
       {"runs with windows", &Coverage::windows},
       {"tokens hit behind windows", &Coverage::window_hit_tokens},
       {"preemptions with windows", &Coverage::window_preemptions},
+      {"pools grown", &Coverage::pools_grown},
+      {"pools shrunk", &Coverage::pools_shrunk},
+      {"resizes refused", &Coverage::resizes_refused},
   };
 
   void add(const Coverage& other) {

@@ -112,12 +112,21 @@ std::vector<TokenId> draw_prompt(Prng& prng, const std::vector<std::vector<Token
   return prompt;
 }
 
-void draw_sampling(Prng& prng, sampling::Params& sampling) {
+void draw_sampling(Prng& prng, uint32_t vocab_size, sampling::Params& sampling) {
   sampling.temperature = prng.below(2) ? 0.0F : 1.0F;
   sampling.top_k = prng.below(3) ? 0 : 1 + below(prng, 20);
   sampling.top_p = prng.below(3) ? 1.0F : 0.9F;
   sampling.seed = prng.below(5);
   sampling.logprobs = static_cast<int32_t>(prng.below(4)) - 1;
+  const auto penalty = [&] { return static_cast<float>(prng.uniform() * 4 - 2); };
+  if (prng.below(4) == 0) sampling.frequency_penalty = penalty();
+  if (prng.below(4) == 0) sampling.presence_penalty = penalty();
+  if (prng.below(4) == 0) sampling.repetition_penalty = 0.5F + static_cast<float>(prng.uniform());
+  if (prng.below(4) == 0) {
+    for (uint32_t id = 0; id < vocab_size; id += 1 + below(prng, 20)) {
+      sampling.logit_bias.push_back({TokenId(static_cast<int32_t>(id)), 2 * penalty()});
+    }
+  }
 }
 
 void draw_stops(Prng& prng, std::vector<std::string>& stops) {
@@ -226,7 +235,8 @@ Scenario make_scenario(Prng& prng) {
     request.max_tokens = prng.below(10) == 0 ? ~uint64_t{0} : prng.below(40);
     if (with_choices && prng.below(2))
       request.choices = 1 + below(prng, std::min(scenario.options.seqs_max, 6U));
-    draw_sampling(prng, request.sampling);
+    draw_sampling(prng, executor.vocab_size, request.sampling);
+    if (prng.below(6) == 0) request.prompt_logprobs = static_cast<int32_t>(prng.below(3));
     request.ignore_eos = prng.below(2) == 0;
     request.want_control_text = prng.below(4) == 0;
     if (with_stops && prng.below(2)) draw_stops(prng, request.stops);
@@ -237,6 +247,7 @@ Scenario make_scenario(Prng& prng) {
     if (with_spoiled && prng.below(6) == 0) spoil(prng, scenario, served, request);
     scenario.requests.push_back(std::move(request));
   }
+  if (prng.below(4) == 0) scenario.resize_share = prng.uniform() * 0.3;
   return scenario;
 }
 

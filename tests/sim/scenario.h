@@ -24,6 +24,7 @@ struct Scenario {
   double cancel_share = 0;        // of steps before which a client cancels
   double vanish_share = 0;        // of steps before which a client is gone, which shows later
   double failure_share = 0;       // of steps
+  double resize_share = 0;        // of steps before which the pool is resized, to twice at most
   uint32_t arrivals_max = 4;      // before a step
   TimeNs token_ns = 1;            // what a computed token takes
 };

@@ -27,6 +27,15 @@ TEST(Simulation, TheSameSeedTakesTheSameCourse) {
   EXPECT_EQ(std::unique(traces.begin(), traces.end()), traces.end()) << "two seeds, one course";
 }
 
+TEST(Simulation, QuestionsAboutPromptsChangeNothing) {
+  for (uint64_t seed = 1001; seed <= 1100; ++seed) {
+    Coverage coverage;
+    const Outcome asked = run(seed, coverage, std::nullopt, true);
+    EXPECT_EQ(asked.failures, std::vector<std::string>{}) << "seed " << seed;
+    EXPECT_EQ(asked.trace, run(seed, coverage).trace) << "seed " << seed;
+  }
+}
+
 TEST(Simulation, OneRequestMoreIsAnotherCourse) {
   Coverage coverage;
   EXPECT_NE(run(7, coverage).trace, run(7, coverage, std::vector<uint32_t>{0}).trace);

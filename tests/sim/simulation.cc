@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -20,12 +21,15 @@ namespace {
 
 // Scenario and events are drawn apart, so that a crowd of fewer requests meets the same machine.
 constexpr uint64_t kEvents = 0x6576656e74730000ULL;
+constexpr uint64_t kQuestions = 0x7175657374696f6eULL;
 
 /// One seed on its way.
 class Simulation {
  public:
-  Simulation(uint64_t seed, const std::optional<std::vector<uint32_t>>& only, Coverage& coverage)
+  Simulation(uint64_t seed, const std::optional<std::vector<uint32_t>>& only, bool questions,
+             Coverage& coverage)
       : coverage_(coverage), events_(mix64(seed ^ kEvents)) {
+    if (questions) questions_.emplace(mix64(seed ^ kQuestions));
     Prng prng(mix64(seed));
     scenario_ = make_scenario(prng);
     if (!only) return;
@@ -66,6 +70,7 @@ class Simulation {
       arrive();
       interfere();
       tend();
+      if (questions_) ask();
       const uint64_t computed = bench_->executor.tokens_computed();
       bench_->step();
       // Whoever is oldest computes in every step, so that nobody waits for ever.
@@ -127,12 +132,39 @@ class Simulation {
     for (const auto& [client, noticed] : gone_) {
       if (noticed == steps_) cancel(*client);
     }
+    if (scenario_.resize_share > 0 && events_.uniform() < scenario_.resize_share) resize();
     if (events_.uniform() < scenario_.failure_share) {
       if (events_.below(3) == 0) {
         bench_->executor.fail_next_commits(1);
       } else {
         bench_->executor.fail_next_steps(1);
       }
+    }
+  }
+
+  /// Refused while something that was accepted needs more; all or nothing.
+  void resize() {
+    const FakeExecutorOptions& executor = scenario_.executor;
+    std::vector<uint32_t> blocks;
+    for (std::size_t g = 0; g < executor.windows.size(); ++g) {
+      const uint32_t most =
+          2 * (executor.group_blocks.empty() ? executor.blocks : executor.group_blocks[g]);
+      blocks.push_back(1 + static_cast<uint32_t>(events_.below(most)));
+    }
+    const Stats before = bench_->core->stats();
+    const Status status = bench_->core->resize(blocks);
+    bench_->core->check_invariants();
+    const Stats after = bench_->core->stats();
+    trace_.add(static_cast<uint64_t>(status.code()));
+    EXPECT_EQ(after.blocks_live, before.blocks_live);
+    if (status) {
+      EXPECT_EQ(after.blocks_pool, std::accumulate(blocks.begin(), blocks.end(), 0U));
+      coverage_.pools_grown += after.blocks_pool > before.blocks_pool;
+      coverage_.pools_shrunk += after.blocks_pool < before.blocks_pool;
+    } else {
+      ++coverage_.resizes_refused;
+      EXPECT_EQ(after.blocks_pool, before.blocks_pool);
+      EXPECT_EQ(after.context_max, before.context_max);
     }
   }
 
@@ -156,6 +188,25 @@ class Simulation {
     const uint32_t leased = bench_->core->stats().blocks_leased;
     bench_->core->tend();
     coverage_.leases_expired += bench_->core->stats().blocks_leased < leased;
+  }
+
+  void ask() {
+    const Request& request = scenario_.requests[questions_->below(scenario_.requests.size())];
+    if (request.prompt.empty()) return;
+    LookUp question;
+    question.tokens = request.prompt;
+    question.cache_namespace = request.cache.cache_namespace;
+    question.use_cache = request.cache.use_cache;
+    question.beyond_max = static_cast<uint32_t>(questions_->below(20));
+    const kv::Inspection found = bench_->core->look_up(question).found;
+    EXPECT_LT(found.cached_tokens, request.prompt.size());
+    EXPECT_LE(found.cached_tokens, found.matched_tokens);
+    EXPECT_LE(found.matched_tokens, request.prompt.size());
+    EXPECT_LE(found.beyond.size(), question.beyond_max);
+    if (!question.use_cache) {
+      EXPECT_EQ(found.matched_tokens, 0U);
+    }
+    bench_->core->check_invariants();
   }
 
   void check_step() {
@@ -231,6 +282,8 @@ class Simulation {
       if (client->answer.admission)
         coverage_.hits_partial += client->answer.admission->cached_tokens % block_tokens != 0;
       coverage_.failed += client->failed();
+      coverage_.scored_tokens += client->answer.prompt.size();
+      coverage_.penalized += client->generated && client->request.sampling.penalizes();
       if (client->generated) coverage_.forks += client->request.choices - 1;
     }
     coverage_.namespaces += namespaces.size() > 1;
@@ -238,6 +291,7 @@ class Simulation {
 
   Coverage& coverage_;
   Prng events_;
+  std::optional<Prng> questions_;
   Scenario scenario_;
   Trace trace_;
   std::unique_ptr<Bench> bench_;
@@ -251,14 +305,15 @@ class Simulation {
 
 }  // namespace
 
-Outcome run(uint64_t seed, Coverage& coverage, const std::optional<std::vector<uint32_t>>& only) {
+Outcome run(uint64_t seed, Coverage& coverage, const std::optional<std::vector<uint32_t>>& only,
+            bool questions) {
   Outcome outcome;
   // The engine's test support speaks gtest; here its complaints are collected instead of printed.
   ::testing::TestPartResultArray results;
   {
     ::testing::ScopedFakeTestPartResultReporter collect(
         ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &results);
-    Simulation simulation(seed, only, coverage);
+    Simulation simulation(seed, only, questions, coverage);
     simulation.run();
     outcome.trace = simulation.trace();
   }

@@ -25,10 +25,12 @@ struct Outcome {
 };
 
 /// Runs one seed, or of its crowd only the requests named by `only` (ascending). A broken invariant
-/// stops the process (PW_CHECK); everything else comes back as failures. Requires: gtest was
+/// stops the process (PW_CHECK); everything else comes back as failures. With `questions` somebody
+/// keeps asking what is known of prompts, which must not show in anything. Requires: gtest was
 /// initialised. Thread: one at a time.
 Outcome run(uint64_t seed, Coverage& coverage,
-            const std::optional<std::vector<uint32_t>>& only = std::nullopt);
+            const std::optional<std::vector<uint32_t>>& only = std::nullopt,
+            bool questions = false);
 
 /// The machine and the crowd in words, for people: one line each.
 std::string describe(uint64_t seed,

@@ -66,6 +66,7 @@ class Crowd:
         self.last = collections.deque(maxlen=REMEMBERED)
         self.visits = 0
         self.halted = False  # nobody begins a new visit
+        self._cutting = False  # whoever is interrupted goes away
 
     async def extremes(self):
         """The largest of what will come: afterwards every buffer has its size."""
@@ -76,27 +77,41 @@ class Crowd:
                 link.close()
         await asyncio.gather(*(one(number, kind) for number, kind in enumerate(EXTREMES)))
 
-    async def tide(self, number, until):
-        """Visits until the loop's clock reads `until`, then waits for those under way."""
+    async def tide(self, number, until, grace_s):
+        """Visits until the loop's clock reads `until`. Then even tides wait for those under way; in odd ones all that
+        are still there after `grace_s` go away at once."""
         swarm = Swarm(self.seed, number)
-        await asyncio.gather(*(self._client(number, i, swarm, until) for i in range(self.clients)))
+        tasks = [asyncio.create_task(self._client(number, i, swarm, until)) for i in range(self.clients)]
+        try:
+            wait_s = max(until - asyncio.get_running_loop().time(), 0) + grace_s
+            _, under_way = await asyncio.wait(tasks, timeout=wait_s if number % 2 else None)
+            self._cutting = True
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*tasks)
+        finally:
+            self._cutting = False
+            for task in tasks:
+                task.cancel()
 
     async def _client(self, tide, index, swarm, until):
         loop, link, count = asyncio.get_running_loop(), None, 0
-        while loop.time() < until and not self.halted and self.server.ended() is None:
-            draw = make_random(f"{self.seed}/{tide}/{index}/{count}")
-            name = f"{tide}/{index}/{count}"
-            count += 1
-            visit = swarm.draw_kind(draw)(Draw(draw, self.world))
-            if link is not None and (visit.slow or draw.random() < 0.3):
+        try:
+            while loop.time() < until and not self.halted and self.server.ended() is None:
+                draw = make_random(f"{self.seed}/{tide}/{index}/{count}")
+                name = f"{tide}/{index}/{count}"
+                count += 1
+                visit = swarm.draw_kind(draw)(Draw(draw, self.world))
+                if link is not None and (visit.slow or draw.random() < 0.3):
+                    link.close()
+                    link = None
+                link, outcome = await self._visit(name, visit, link)
+                pause_s = RETRY_S if outcome == "overloaded" else swarm.pause_s
+                if pause_s:
+                    await asyncio.sleep(min(draw.expovariate(1 / pause_s), max(until - loop.time(), 0)))
+        finally:
+            if link is not None:
                 link.close()
-                link = None
-            link, outcome = await self._visit(name, visit, link)
-            pause_s = RETRY_S if outcome == "overloaded" else swarm.pause_s
-            if pause_s:
-                await asyncio.sleep(draw.expovariate(1 / pause_s))
-        if link is not None:
-            link.close()
 
     async def _visit(self, name, visit, link):
         """Performs one visit. Gives the connection, when it can be used again, and the outcome."""
@@ -114,6 +129,10 @@ class Crowd:
                 outcome = "closed"
             else:
                 self.violate(f"visit {name} ({visit.kind}): the connection broke: {error!r}")
+        except asyncio.CancelledError:
+            if not self._cutting:
+                raise
+            outcome = "cut off"
         except TimeoutError:
             self.violate(f"visit {name} ({visit.kind}): no end within {VISIT_S_MAX * self.patience:.0f} s")
         finally:

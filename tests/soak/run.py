@@ -11,14 +11,16 @@ from crowd import Crowd, Sample, make_random
 from link import Gone, Link, request_bytes
 from server import KEYS, Server, StartFailed
 from visits import ROUTES, World
-from watch import Watch, blocks, load, process_counts, process_memory
+from watch import KV_ROUNDING_BYTES, Watch, blocks, load, process_counts, process_memory
 
 EBB_S_MAX = 30  # until nothing runs, nothing is live, every connection is gone
 EXIT_S_MAX = 30
+RETURN_S_MAX = 60  # the server waits ten
 TIDES_AIMED = 30
 TIDE_S_MIN, TIDE_S_MAX = 5, 60
 SAMPLE_PER_MINUTE = 10
 SAMPLE_MAX = 200
+ORACLE_SHARE, ORACLE_S_MIN = 0.1, 20  # of the run's time, and at least: where each answer takes long, fewer are asked for
 VIOLATIONS_KEPT = 50
 LAST_STREAMS = 6
 
@@ -40,7 +42,7 @@ class Run:
         self.violations = []
         self.started = time.monotonic()
         self.tides = []
-        self.oracle = {"compared": 0, "tokens": 0, "different": 0}
+        self.oracle = {"sampled": 0, "compared": 0, "tokens": 0, "different": 0}
         self.end = {}
         self.stopped = 0
         self.crowd = self.watch = self.sample = None
@@ -63,6 +65,8 @@ class Run:
             await self._run()
         except StartFailed as error:
             self.violate(str(error))
+        except RuntimeError as error:
+            self.violate(str(error))
         except (Gone, ConnectionError, FileNotFoundError) as error:
             self.violate(f"the server's connection broke: {error!r}; exit status {self.server.ended()}")
         finally:
@@ -84,7 +88,7 @@ class Run:
         if self.name not in models:
             self.violate(f"/v1/models does not name {self.name}: {models[:200]}")
         self.has_chat = "no chat" not in self.server.log_text()
-        world = World(self.seed, self.has_chat, make_random)
+        world = World(self.seed, self.has_chat, self.server.kv_bytes, make_random)
         minutes = self.options.minutes
         self.sample = Sample(self.seed, int(min(max(SAMPLE_PER_MINUTE * minutes, 10), SAMPLE_MAX)))
         self.crowd = Crowd(self.server, world, self.seed, self.options.clients, self.patience, self.sample,
@@ -101,6 +105,7 @@ class Run:
             await self._ask_again()
             await self._ebb(idle)
             self.end |= await self._figures()
+            await self._return_everything()
             self.watch.stop.set()
             await watching
             await self._stop_under_load()
@@ -111,12 +116,15 @@ class Run:
     async def _tide(self, until, idle):
         loop, number = asyncio.get_running_loop(), len(self.tides)
         began, visits = loop.time(), self.crowd.visits
-        await self.crowd.tide(number, min(until, began + tide_seconds(self.options.minutes)))
+        length_s = tide_seconds(self.options.minutes)
+        await self.crowd.tide(number, min(until, began + length_s), length_s / 4)
         if self.server.ended() is not None:
             return
         await self._ebb(idle)
+        # Ebbs are compared with each other, so the pool is as large in each. Nobody asks: it must be possible.
+        await self.server.post("/v1/admin/kv", {"memory": self.server.kv_bytes})
+        states = blocks(await self.watch.look())
         memory = process_memory(self.server.pid)
-        states = blocks(self.watch.last)
         self.tides.append({"seconds": round(loop.time() - began, 1), "visits": self.crowd.visits - visits, **memory,
                            "cached": states["cached"], "free": states["free"]})
         self.say(f"tide {number}: {self.crowd.visits - visits} visits; cached {states['cached']}, free "
@@ -143,9 +151,13 @@ class Run:
 
     async def _ask_again(self):
         """The oracle: the sampled requests, each alone, with the cache off."""
+        self.oracle["sampled"] = len(self.sample.kept)
         self.say(f"asking {len(self.sample.kept)} requests again, each alone and without a cache")
         link = await Link.open(self.server.port)
+        ends = time.monotonic() + max(self.options.minutes * 60 * ORACLE_SHARE, ORACLE_S_MIN) * self.patience
         for name, kind, ask, bits in self.sample.kept:
+            if time.monotonic() > ends:
+                break
             body = {k: v for k, v in ask.body.items() if k not in ("stream", "stream_options")}
             await link.send(request_bytes("POST", ROUTES[ask.route], {**body, "cache_prompt": False}, ask.headers))
             status, _ = await link.read_head()
@@ -171,6 +183,25 @@ class Run:
         counters = {k: v for k, v in metrics.items() if "_total" in k and "{" not in k}
         return {**blocks(metrics), "running": running, "waiting": waiting, **process_counts(self.server.pid),
                 "counters": counters}
+
+    async def _return_everything(self):
+        """Forgets the cache: no block is left over, and the memory of all goes back (after ten seconds)."""
+        await self.server.post("/v1/cache/clear", {})
+        began, metrics = time.monotonic(), await self.watch.look()
+        now = blocks(metrics)
+        if now["free"] != now["pool"]:
+            self.violate(f"with an empty cache {now['pool'] - now['free']} of {now['pool']} blocks are not free: {now}")
+        while metrics["pagewise_kv_committed_bytes"] > 0:
+            if time.monotonic() - began > RETURN_S_MAX * self.patience:
+                return self.violate(f"{metrics['pagewise_kv_committed_bytes']:.0f} bytes of free blocks have not gone "
+                                    f"back to the system after {RETURN_S_MAX * self.patience:.0f} s")
+            await asyncio.sleep(0.2)
+            metrics = await self.watch.look()
+        memory = process_memory(self.server.pid)
+        self.end |= {"returned_s": round(time.monotonic() - began, 1), "returned_rss_kib": memory["rss_kib"],
+                     "returned_kv_kib": memory["kv_kib"]}
+        if memory["kv_kib"] * 1024 > KV_ROUNDING_BYTES:
+            self.violate(f"{memory['kv_kib']} KiB of KV are resident though every block went back")
 
     async def _stop_under_load(self):
         """SIGTERM while answers are under way: each gets an end, and the exit status is 0."""

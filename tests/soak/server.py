@@ -12,9 +12,19 @@ import subprocess
 from link import Link, request_bytes
 
 KEYS = ("soak-key-one", "soak-key-two", "soak-key-three")
+OPERATOR = "soak-key-operator"
+KEY_FILE = f"""{KEYS[0]}  name=one tenant=crowd
+{KEYS[1]}  name=two tenant=crowd
+{KEYS[2]}  name=three tenant=alone max-requests=3 max-tokens=3000
+{OPERATOR}  name=operator admin
+"""
+ACCOUNTS = ("tenant:crowd", "tenant:alone")
+TEMPLATES = {"gemma": "tests/templates/families/gemma.jinja"}  # for files that have none, by how their names begin
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK_TOKENS = 16
 CONTEXT = 1536
-POOL_CONTEXTS = 1.6  # the pool in full contexts: a few long requests fill it
+POOL_GROWTH_MAX = 1.5  # operators make the pool larger, up to so much, and smaller again
+POOL_CONTEXTS = 1.25  # the pool in full contexts: a few long requests fill it
 SEQS_MAX = 12
 QUEUE_MAX = 12
 LEASE_SHARE = 0.5
@@ -32,19 +42,24 @@ def kv_memory(program, model):
     return int(json.loads(done.stdout)["kv_bytes"] * POOL_CONTEXTS)
 
 
+def template_flags(model):
+    found = [path for start, path in TEMPLATES.items() if model.stem.startswith(start)]
+    return ["--chat-template", str(ROOT / found[0])] if found else []
+
+
 class Server:
     """Thread: the event loop's, like everything here."""
 
     def __init__(self, program, model, folder, threads):
         self.model, self.folder = pathlib.Path(model), folder
         keys = folder / "keys.txt"
-        keys.write_text("\n".join(KEYS) + "\n", encoding="utf-8")
+        keys.write_text(KEY_FILE, encoding="utf-8")
         self.kv_bytes = kv_memory(program, model)
         self.flags = ["--kv-memory", str(self.kv_bytes), "--block-tokens", str(BLOCK_TOKENS),
                       "--max-context", str(CONTEXT), "--step-tokens", "128", "--max-seqs", str(SEQS_MAX),
                       "--max-queue", str(QUEUE_MAX), "--lease-5m", "3", "--lease-1h", "20",
                       "--lease-share", str(LEASE_SHARE), "--threads", str(threads), "--alias", "gpt-*,claude-*",
-                      "--api-key-file", str(keys)]
+                      *template_flags(self.model), "--api-key-file", str(keys)]
         self.command = [program, "serve", str(model), "--port", "0", *self.flags]
         self.log = folder / "server.log"
         self.process = None
@@ -74,13 +89,20 @@ class Server:
                           f"{self.log_text()[-500:]}")
 
     async def get(self, path):
+        return await self._ask("GET", path)
+
+    async def post(self, path, body):
+        """As the operator; what it answers."""
+        return json.loads(await self._ask("POST", path, body))
+
+    async def _ask(self, method, path, body=b""):
         async with self._turn:
-            await self.link.send(request_bytes("GET", path, headers={"x-api-key": KEYS[0]}))
+            await self.link.send(request_bytes(method, path, body, {"x-api-key": OPERATOR}))
             status, _ = await self.link.read_head()
-            body = (await self.link.body()).decode()
+            answer = (await self.link.body()).decode()
         if status != 200:
-            raise RuntimeError(f"GET {path}: {status} {body}")
-        return body
+            raise RuntimeError(f"{method} {path}: {status} {answer}")
+        return answer
 
     def ended(self):
         """The exit status, or None while it runs."""

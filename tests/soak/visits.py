@@ -8,11 +8,11 @@ import dataclasses
 import json
 
 from link import request_bytes
-from server import CONTEXT, KEYS, SEQS_MAX
+from server import ACCOUNTS, CONTEXT, KEYS, OPERATOR, POOL_GROWTH_MAX, SEQS_MAX
 
 BODY_BYTES_MAX = 32_000_000  # the server's
 OK = frozenset({200})
-OVERLOADED = frozenset({503, 529})  # always a fair answer, with `retry-after`
+OVERLOADED = frozenset({429, 503, 529})  # always a fair answer, with `retry-after`
 ROUTES = {"completions": "/v1/completions", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
 
 WORDS = """the of and to in is that for it as was with be by on not he his but at are this have from or had an they
@@ -65,8 +65,8 @@ class Visit:
 class World:
     """What all clients of one server share: texts that many begin with, and requests that were made before."""
 
-    def __init__(self, seed, has_chat, make_random):
-        self.has_chat = has_chat
+    def __init__(self, seed, has_chat, kv_bytes, make_random):
+        self.has_chat, self.kv_bytes = has_chat, kv_bytes
         draw = make_random(f"{seed}/world")
         # Around block edges and far over them, in words; the ids hit the edges exactly.
         self.prefixes = [words(draw, n) for n in (12, 40, 90, 200, 400, 700)]
@@ -93,7 +93,7 @@ class Draw:
         return self.random.random() < share
 
     def headers(self):
-        key = self.random.choices(KEYS, (6, 3, 1))[0]
+        key = self.random.choices(KEYS, (5, 3, 2))[0]
         headers = {"x-api-key": key} if self.chance(0.5) else {"authorization": f"Bearer {key}"}
         if self.chance(0.05):
             headers["anthropic-workspace-id"] = f"room-{self.random.randrange(3)}"
@@ -367,7 +367,7 @@ def _get(path, expect=OK):
 def small(d):
     """Routes that do not reach the engine."""
     path = d.random.choice(("/health", "/v1/models", "/v1/models/gpt-x", "/metrics", "/ready", "/version", "/",
-                            "/tokenize", "/detokenize", "/v1/messages/count_tokens"))
+                            "/v1/cache/stats", "/tokenize", "/detokenize", "/v1/messages/count_tokens"))
     if path == "/tokenize":
         return _small_post(path, {"content": words(d.random, 50), "with_pieces": d.chance(0.5)})
     if path == "/detokenize":
@@ -383,16 +383,36 @@ def _small_post(path, body, expect=OK):
 
 
 def widest(d):
-    return Visit("forked", d.ask("completions", d.prompt(200), 40, n=SEQS_MAX, logprobs=5))
+    return Visit("forked", d.ask("completions", d.prompt(200), 20, n=SEQS_MAX, logprobs=5))
 
 
 def longest(d):
     return Visit("long", d.ask("completions", ids(d.random, CONTEXT - 60), 60))
 
 
+def _operate(path, body, expect=OK):
+    return Visit("operated", raw=request_bytes("POST", path, body, {"x-api-key": OPERATOR}), expect=expect)
+
+
+def resized(d):
+    """The pool, never smaller than at the start: what fits then always fits."""
+    memory = int(d.world.kv_bytes * d.random.uniform(1, POOL_GROWTH_MAX))
+    return _operate("/v1/admin/kv", {"memory": memory}, frozenset({200, 409}))
+
+
+def cleared(d):
+    return _operate("/v1/cache/clear", {"namespace": d.random.choice(ACCOUNTS)} if d.chance(0.8) else {})
+
+
+def forbidden(d):
+    """What only operators may do."""
+    path = d.random.choice(("/v1/cache/clear", "/v1/admin/kv"))
+    return Visit("malformed", raw=request_bytes("POST", path, {}, {"x-api-key": KEYS[0]}), expect=frozenset({403}))
+
+
 EXTREMES = (huge, huge, widest, longest)  # at once, before all else: as large as it gets
 KINDS = {
     short: 10, long: 3, unique: 5, talkative: 3, shared: 10, repeated: 5, salted: 3, forked: 3, conversation: 5,
     marked: 8, slow_reader: 2, pipelined: 2, left_streaming: 5, left_waiting: 6, half_closed: 3, half_sent: 2,
-    oversized: 2, malformed: 6, small: 4,
+    oversized: 2, malformed: 6, small: 4, resized: 1, cleared: 0.3, forbidden: 0.5,
 }

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 
-from server import BLOCK_TOKENS, LEASE_SHARE, QUEUE_MAX, SEQS_MAX
+from server import BLOCK_TOKENS, LEASE_SHARE, POOL_GROWTH_MAX, QUEUE_MAX, SEQS_MAX
 
 KV_ROUNDING_BYTES = 4 << 20  # the arena's ends, in huge pages, of two groups
 STEPLESS_S_MAX = 60  # work without a single step for so long is a standstill
@@ -38,14 +38,18 @@ def load(metrics):
     return int(metrics["vllm:num_requests_running"]), int(metrics["vllm:num_requests_waiting"])
 
 
-def broken_invariants(metrics, before, pool):
+def broken_invariants(metrics, before):
     """Sentences on what does not hold on a metrics page; `before` is the page before it, or {}."""
     found = []
     now = blocks(metrics)
     if now["live"] + now["cached"] + now["free"] != now["pool"]:
         found.append(f"live {now['live']} + cached {now['cached']} + free {now['free']} is not the pool's {now['pool']}")
-    if pool is not None and now["pool"] != pool:
-        found.append(f"the pool has {now['pool']} blocks and had {pool}")
+    resizes = "pagewise_kv_pool_resizes_total"
+    if before and metrics[resizes] == before[resizes] and now["pool"] != blocks(before)["pool"]:
+        found.append(f"the pool has {now['pool']} blocks and had {blocks(before)['pool']}, and nobody resized it")
+    if metrics["pagewise_kv_committed_bytes"] > metrics["pagewise_kv_pool_bytes"]:
+        found.append(f"{metrics['pagewise_kv_committed_bytes']:.0f} bytes of KV are in use, and the pool is "
+                     f"{metrics['pagewise_kv_pool_bytes']:.0f}")
     if now["leased"] > now["live"] + now["cached"]:
         found.append(f"{now['leased']} blocks are leased, but only {now['live'] + now['cached']} hold anything")
     if now["leased"] > LEASE_SHARE * now["pool"]:
@@ -93,7 +97,6 @@ class Watch:
 
     def __init__(self, server, patience, violate):
         self.server, self.patience, self.violate = server, patience, violate
-        self.pool = None
         self.last = {}
         self.looks = 0
         self.peaks = {"running": 0, "waiting": 0, "live": 0, "cached": 0, "leased": 0, "rss_kib": 0, "kv_kib": 0, "threads": 0,
@@ -106,14 +109,14 @@ class Watch:
         """One look; gives the metrics."""
         metrics = parse_metrics(await self.server.get("/metrics"))
         now = blocks(metrics)
-        for sentence in broken_invariants(metrics, self.last, self.pool):
+        for sentence in broken_invariants(metrics, self.last):
             self.violate(sentence)
-        self.pool, self.last = now["pool"], metrics
+        self.last = metrics
         self.looks += 1
         running, waiting = load(metrics)
         memory = process_memory(self.server.pid)
-        if memory["kv_kib"] * 1024 > self.server.kv_bytes + KV_ROUNDING_BYTES:
-            self.violate(f"{memory['kv_kib']} KiB of KV are resident where {self.server.kv_bytes // 1024} may be")
+        if memory["kv_kib"] * 1024 > self.server.kv_bytes * POOL_GROWTH_MAX + KV_ROUNDING_BYTES:
+            self.violate(f"{memory['kv_kib']} KiB of KV are resident in a pool of {self.server.kv_bytes // 1024}")
         seen = {**now, "running": running, "waiting": waiting, **process_counts(self.server.pid), **memory}
         for name in self.peaks:
             self.peaks[name] = max(self.peaks[name], seen[name])

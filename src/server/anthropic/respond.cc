@@ -60,7 +60,7 @@ class MessageStream final : public StreamWriter {
  public:
   explicit MessageStream(ResponseContext context) : context_(std::move(context)) {}
 
-  void admitted(const Admission& admission, std::string& out) override {
+  void admitted(uint32_t, const Admission& admission, std::string& out) override {
     admission_ = admission;
     json::object start = message(context_);
     start["usage"] = usage(admission, 0);
@@ -128,7 +128,7 @@ class WholeMessage final : public WholeWriter {
  public:
   explicit WholeMessage(ResponseContext context) : context_(std::move(context)) {}
 
-  void admitted(const Admission& admission) override { admission_ = admission; }
+  void admitted(uint32_t, const Admission& admission) override { admission_ = admission; }
 
   void delta(Delta&& delta) override {
     text_ += delta.text;

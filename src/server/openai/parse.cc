@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "server/cache_markers.h"
+#include "server/openai/parse_common.h"
 #include "server/template_input.h"
 
 namespace pagewise::server::openai {
@@ -17,80 +17,7 @@ namespace {
 
 using engine::LeaseClass;
 
-constexpr int64_t kChoicesMax = 128;        // the vendor's own bound
-constexpr int64_t kTopLogprobsMax = 20;     // chat
-constexpr int64_t kLogprobsMax = 5;         // completions
-constexpr uint64_t kCompletionTokens = 16;  // default of /v1/completions
-
-/// -2..2 and zero: penalties are not offered yet.
-void refuse_penalty(Fields& fields, const json::object& body, std::string_view name) {
-  if (const auto penalty = fields.number(body, "", name, -2, 2); penalty && *penalty != 0) {
-    fields.unsupported(name, "a value other than 0 is");
-  }
-}
-
-void parse_sampling(Fields& fields, const json::object& body, GenerationRequest& request) {
-  sampling::Params& params = request.sampling;
-  if (const auto v = fields.number(body, "", "temperature", 0, 2))
-    params.temperature = static_cast<float>(*v);
-  if (const auto v = fields.number(body, "", "top_p", 0, 1)) params.top_p = static_cast<float>(*v);
-  if (const auto v = fields.number(body, "", "min_p", 0, 1)) params.min_p = static_cast<float>(*v);
-  // -1 is other servers' way to say "off".
-  if (const auto v = fields.integer(body, "", "top_k", -1, std::numeric_limits<int32_t>::max())) {
-    params.top_k = static_cast<uint32_t>(std::max<int64_t>(*v, 0));
-  }
-  if (const json::value* seed = Fields::find(body, "seed")) {
-    if (seed->is_int64()) {
-      params.seed = static_cast<uint64_t>(seed->get_int64());
-    } else if (seed->is_uint64()) {
-      params.seed = seed->get_uint64();
-    } else {
-      fields.wrong_type("seed", "an integer");
-    }
-    request.seed_given = true;
-  }
-  request.stops = fields.strings(body, "stop", true);
-  request.ignore_eos = fields.boolean(body, "", "ignore_eos").value_or(false);
-  refuse_penalty(fields, body, "frequency_penalty");
-  refuse_penalty(fields, body, "presence_penalty");
-  if (const auto v = fields.number(body, "", "repetition_penalty", 0, 1000); v && *v != 1) {
-    fields.unsupported("repetition_penalty", "a value other than 1 is");
-  }
-  fields.not_offered(body, "", "logit_bias", Fields::Shape::kObject, "a bias on tokens is");
-}
-
-void parse_common(Fields& fields, const json::object& body, const ParseLimits& limits,
-                  GenerationRequest& request) {
-  if (const auto model = fields.string(body, "", "model")) {
-    request.model = *model;
-  } else {
-    fields.missing("model");
-  }
-  parse_sampling(fields, body, request);
-  const bool bounded_here = limits.choices_max < kChoicesMax;
-  const int64_t vendor_max = bounded_here ? std::numeric_limits<int64_t>::max() : kChoicesMax;
-  if (const auto n = fields.integer(body, "", "n", 1, vendor_max)) {
-    if (bounded_here && *n > limits.choices_max) {
-      fields.invalid("n",
-                     fmt::format("must be at most {}, the sequences that this server runs at once "
-                                 "(its flag --max-seqs)",
-                                 limits.choices_max),
-                     "integer_above_max_value");
-    } else {
-      request.choices = static_cast<uint32_t>(*n);
-    }
-  }
-  request.stream = fields.boolean(body, "", "stream").value_or(false);
-  if (const json::object* options = fields.object(body, "", "stream_options")) {
-    if (!request.stream) {
-      fields.refuse("stream_options", "stream_options: only allowed when 'stream' is true");
-    }
-    request.include_usage =
-        fields.boolean(*options, "stream_options", "include_usage").value_or(false);
-  }
-  request.use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
-  request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
-}
+constexpr int64_t kTopLogprobsMax = 20;
 
 /// `prompt_cache_breakpoint` of a part: a marker of at least 30 minutes, so of the long class.
 std::optional<LeaseClass> parse_breakpoint(Fields& fields, const json::object& part,
@@ -265,16 +192,6 @@ void parse_cache_options(Fields& fields, const json::object& body, GenerationReq
   }
 }
 
-void refuse_tools(Fields& fields, const json::object& body) {
-  fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
-  fields.not_offered(body, "", "functions", Fields::Shape::kArray, "tool use is");
-  if (Fields::find(body, "tool_choice") != nullptr) {
-    fields.refuse("tool_choice",
-                  "tool_choice: only allowed with tools, which are not supported by this server");
-  }
-  fields.not_offered(body, "", "function_call", Fields::Shape::kStringOrObject, "tool use is");
-}
-
 /// What a prompt is made from, markers aside.
 void parse_conversation(Fields& fields, const json::object& body, std::vector<bool>& breakpoints,
                         GenerationRequest& request) {
@@ -317,6 +234,16 @@ void refuse_unoffered_chat(Fields& fields, const json::object& body) {
 
 }  // namespace
 
+void refuse_tools(Fields& fields, const json::object& body) {
+  fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
+  fields.not_offered(body, "", "functions", Fields::Shape::kArray, "tool use is");
+  if (Fields::find(body, "tool_choice") != nullptr) {
+    fields.refuse("tool_choice",
+                  "tool_choice: only allowed with tools, which are not supported by this server");
+  }
+  fields.not_offered(body, "", "function_call", Fields::Shape::kStringOrObject, "tool use is");
+}
+
 ApiResult<GenerationRequest> parse_prompt_only(const json::object& body) {
   Fields fields(Surface::kOpenAi);
   GenerationRequest request;
@@ -326,27 +253,12 @@ ApiResult<GenerationRequest> parse_prompt_only(const json::object& body) {
   return request;
 }
 
-std::vector<TokenId> parse_token_ids(Fields& fields, const json::array& array,
-                                     std::string_view path, uint32_t vocab_size) {
-  std::vector<TokenId> tokens;
-  tokens.reserve(array.size());
-  for (std::size_t i = 0; i < array.size(); ++i) {
-    const json::value& value = array[i];
-    if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() >= vocab_size) {
-      fields.invalid(fields.item(path, i),
-                     fmt::format("must be a token id from 0 to {}", vocab_size - 1));
-      return {};
-    }
-    tokens.emplace_back(static_cast<int32_t>(value.get_int64()));
-  }
-  return tokens;
-}
-
 ApiResult<GenerationRequest> parse_chat(const json::object& body, const ParseLimits& limits) {
   Fields fields(Surface::kOpenAi);
   GenerationRequest request;
   request.format = Format::kChat;
   parse_common(fields, body, limits, request);
+  request.candidates = request.choices;
   refuse_unoffered_chat(fields, body);
 
   std::vector<bool> breakpoints;
@@ -364,52 +276,6 @@ ApiResult<GenerationRequest> parse_chat(const json::object& body, const ParseLim
     fields.refuse("top_logprobs", "top_logprobs: only allowed when 'logprobs' is true");
   }
   if (request.logprobs) request.sampling.logprobs = static_cast<int32_t>(top.value_or(0));
-  if (fields.failed()) return fields.error();
-  return request;
-}
-
-ApiResult<GenerationRequest> parse_completion(const json::object& body, const ParseLimits& limits) {
-  Fields fields(Surface::kOpenAi);
-  GenerationRequest request;
-  request.format = Format::kCompletion;
-  parse_common(fields, body, limits, request);
-  refuse_tools(fields, body);
-
-  const json::value* prompt = Fields::find(body, "prompt");
-  // One prompt in an array is one prompt.
-  if (prompt != nullptr && prompt->is_array() && prompt->get_array().size() == 1 &&
-      !prompt->get_array()[0].is_number()) {
-    prompt = &prompt->get_array()[0];
-  }
-  if (prompt == nullptr) {
-    request.prompt = std::string();
-  } else if (const json::string* text = prompt->if_string()) {
-    request.prompt = std::string(text->data(), text->size());
-  } else if (const json::array* array = prompt->if_array()) {
-    if (!array->empty() && ((*array)[0].is_string() || (*array)[0].is_array())) {
-      fields.unsupported("prompt", fmt::format("{} prompts in one call are", array->size()));
-    } else if (array->empty()) {
-      fields.invalid("prompt", "must not be an empty array", "empty_array");
-    } else {
-      request.prompt = parse_token_ids(fields, *array, "prompt", limits.vocab_size);
-    }
-  } else {
-    fields.wrong_type("prompt", "a string, an array of strings or an array of token ids");
-  }
-
-  const auto max_tokens = fields.integer(body, "", "max_tokens", 1, kIntegerMax);
-  request.max_tokens = max_tokens ? static_cast<uint64_t>(*max_tokens) : kCompletionTokens;
-  if (const auto top = fields.integer(body, "", "logprobs", 0, kLogprobsMax)) {
-    request.logprobs = true;
-    request.sampling.logprobs = static_cast<int32_t>(*top);
-  }
-  const auto echo = fields.boolean(body, "", "echo");
-  if (echo.value_or(false)) fields.unsupported("echo", "repeating the prompt is");
-  fields.not_offered(body, "", "suffix", Fields::Shape::kString, "text behind the answer is");
-  if (const auto best = fields.integer(body, "", "best_of", 1, kChoicesMax);
-      best && *best != request.choices) {
-    fields.unsupported("best_of", "a value other than 'n' is");
-  }
   if (fields.failed()) return fields.error();
   return request;
 }

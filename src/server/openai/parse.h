@@ -15,6 +15,7 @@ namespace pagewise::server::openai {
 
 struct ParseLimits {
   uint32_t choices_max = 128;
+  uint32_t prompts_max = 128;
   uint32_t vocab_size = 0;
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/openai/respond.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "server/json_text.h"
+#include "server/openai/logprobs.h"
+#include "text/detokenizer.h"
 
 namespace pagewise::server::openai {
 namespace {
@@ -18,13 +18,8 @@ using engine::Admission;
 using engine::Delta;
 using engine::Finished;
 using engine::FinishReason;
+using engine::PromptLogprobs;
 using engine::TokenOutput;
-
-constexpr double kImpossible = -9999.0;  // JSON has no infinity; the vendor's own sentinel
-
-double finite_logprob(float logprob) {
-  return std::isfinite(logprob) ? static_cast<double>(logprob) : kImpossible;
-}
 
 std::string_view finish_reason(FinishReason reason) {
   return reason == FinishReason::kLength || reason == FinishReason::kContext ? "length" : "stop";
@@ -55,79 +50,54 @@ json::object envelope(const ResponseContext& context, std::string_view object) {
   return out;
 }
 
-// Log-probabilities, chat form: a list of tokens with their bytes.
-
-json::object chat_token(std::string_view bytes, float logprob) {
-  json::array list;
-  list.reserve(bytes.size());
-  for (const char byte : bytes) list.push_back(static_cast<uint8_t>(byte));
-  return {{"token", valid_utf8(bytes)},
-          {"logprob", finite_logprob(logprob)},
-          {"bytes", std::move(list)}};
-}
-
-json::array chat_logprobs(const ResponseContext& context, const std::vector<TokenOutput>& tokens) {
-  json::array content;
-  for (const TokenOutput& token : tokens) {
-    json::object entry = chat_token(token.bytes, token.sampled.logprob);
-    json::array top;
-    for (const sampling::TokenLogprob& other : token.sampled.top) {
-      top.push_back(chat_token(context.tokenizer->token_bytes(other.token), other.logprob));
-    }
-    entry["top_logprobs"] = std::move(top);
-    content.push_back(std::move(entry));
-  }
-  return content;
-}
-
-// Log-probabilities, completions form: parallel lists.
-
-/// A token's text; one that is no whole character is spelled "bytes:\xe2\x82", as the vendor does.
-std::string completion_token(std::string_view bytes) {
-  if (is_valid_utf8(bytes)) return std::string(bytes);
-  std::string out = "bytes:";
-  for (const char byte : bytes) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
-  return out;
-}
-
-/// `offset`: characters of the choice's text before these tokens; moves on.
-json::object completion_logprobs(const ResponseContext& context,
-                                 const std::vector<TokenOutput>& tokens, std::size_t& offset) {
-  json::array spelled, logprobs, tops, offsets;
-  for (const TokenOutput& token : tokens) {
-    spelled.push_back(json::string(completion_token(token.bytes)));
-    logprobs.push_back(finite_logprob(token.sampled.logprob));
-    json::object top;
-    for (const sampling::TokenLogprob& other : token.sampled.top) {
-      top[completion_token(context.tokenizer->token_bytes(other.token))] =
-          finite_logprob(other.logprob);
-    }
-    tops.push_back(std::move(top));
-    offsets.push_back(offset);
-    offset += count_characters(token.bytes);
-  }
-  return {{"tokens", std::move(spelled)},
-          {"token_logprobs", std::move(logprobs)},
-          {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
+std::string_view token_slice(const EchoText& echo, std::size_t token) {
+  const uint32_t begin = token == 0 ? 0 : echo.token_ends[token - 1];
+  return std::string_view(echo.bytes).substr(begin, echo.token_ends[token] - begin);
 }
 
 /// Chunks of both routes; they differ in the object's name and in the shape of a choice.
 class ChunkStream final : public StreamWriter {
  public:
   explicit ChunkStream(ResponseContext context)
-      : context_(std::move(context)), offsets_(context_.choices, 0) {}
+      : context_(std::move(context)),
+        logprobs_(std::size_t{context_.prompts} * context_.choices,
+                  CompletionLogprobs(*context_.tokenizer)),
+        echo_assemblers_(context_.echo.size()) {}
 
-  void admitted(const Admission& admission, std::string& out) override {
-    admission_ = admission;
-    if (context_.format != Format::kChat) return;
+  void admitted(uint32_t prompt, const Admission& total, std::string& out) override {
+    admission_ = total;
+    if (context_.format == Format::kChat) {
+      for (uint32_t i = 0; i < context_.choices; ++i) {
+        json::object choice{
+            {"index", i},
+            {"delta", json::object{{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}}},
+            {"logprobs", nullptr},
+            {"finish_reason", nullptr}};
+        append_chunk(std::move(choice), out);
+      }
+    } else if (!context_.echo.empty() && !context_.logprobs) {
+      const std::string text = whole_characters(context_.echo[prompt]);
+      if (text.empty()) return;
+      for (uint32_t i = 0; i < context_.choices; ++i) {
+        append_chunk(completion_choice(prompt * context_.choices + i, text, nullptr), out);
+      }
+    }
+  }
+
+  void scored(uint32_t prompt, const PromptLogprobs& piece, std::string& out) override {
+    const EchoText& echo = context_.echo[prompt];
+    std::string text;
+    for (std::size_t t = 0; t < piece.tokens.size(); ++t) {
+      echo_assemblers_[prompt].push(token_slice(echo, piece.position + t), text);
+    }
     for (uint32_t i = 0; i < context_.choices; ++i) {
-      json::object choice{
-          {"index", i},
-          {"delta", json::object{{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}}},
-          {"logprobs", nullptr},
-          {"finish_reason", nullptr}};
-      append_chunk(std::move(choice), out);
+      const uint32_t index = prompt * context_.choices + i;
+      CompletionLogprobs& lists = logprobs_[index];
+      for (std::size_t t = 0; t < piece.tokens.size(); ++t) {
+        const std::size_t at = piece.position + t;
+        lists.add_prompt(piece.tokens[t], token_slice(echo, at), at == 0);
+      }
+      append_chunk(completion_choice(index, text, lists.take()), out);
     }
   }
 
@@ -159,22 +129,27 @@ class ChunkStream final : public StreamWriter {
     return context_.format == Format::kChat ? "chat.completion.chunk" : "text_completion";
   }
 
+  static json::object completion_choice(uint32_t index, std::string_view text,
+                                        json::value logprobs) {
+    return {{"index", index},
+            {"text", text},
+            {"logprobs", std::move(logprobs)},
+            {"finish_reason", nullptr}};
+  }
+
   json::object text_choice(const Delta& delta, bool has_logprobs) {
-    json::object choice{{"index", delta.choice}};
-    json::value logprobs = nullptr;
-    if (context_.format == Format::kChat) {
-      choice["delta"] = json::object{{"content", delta.text}};
-      if (has_logprobs) {
-        logprobs =
-            json::object{{"content", chat_logprobs(context_, delta.tokens)}, {"refusal", nullptr}};
-      }
-    } else {
-      choice["text"] = delta.text;
-      if (has_logprobs) {
-        logprobs = completion_logprobs(context_, delta.tokens, offsets_[delta.choice]);
-      }
+    if (context_.format == Format::kCompletion) {
+      if (!has_logprobs) return completion_choice(delta.choice, delta.text, nullptr);
+      CompletionLogprobs& lists = logprobs_[delta.choice];
+      for (const TokenOutput& token : delta.tokens) lists.add(token);
+      return completion_choice(delta.choice, delta.text, lists.take());
     }
-    choice["logprobs"] = std::move(logprobs);
+    json::object choice{{"index", delta.choice}, {"delta", json::object{{"content", delta.text}}}};
+    choice["logprobs"] = nullptr;
+    if (has_logprobs) {
+      choice["logprobs"] = json::object{
+          {"content", chat_logprobs(*context_.tokenizer, delta.tokens)}, {"refusal", nullptr}};
+    }
     choice["finish_reason"] = nullptr;
     return choice;
   }
@@ -202,19 +177,28 @@ class ChunkStream final : public StreamWriter {
 
   const ResponseContext context_;
   Admission admission_;
-  std::vector<std::size_t> offsets_;  // characters written, per choice
+  std::vector<CompletionLogprobs> logprobs_;          // by index
+  std::vector<text::Utf8Assembler> echo_assemblers_;  // by prompt
 };
 
 class WholeAnswer final : public WholeWriter {
  public:
   explicit WholeAnswer(ResponseContext context)
-      : context_(std::move(context)), choices_(context_.choices) {}
+      : context_(std::move(context)),
+        choices_(std::size_t{context_.prompts} * context_.generated()),
+        scores_(context_.prompts) {}
 
-  void admitted(const Admission& admission) override { admission_ = admission; }
+  void admitted(uint32_t, const Admission& total) override { admission_ = total; }
+
+  void scored(uint32_t prompt, PromptLogprobs&& piece) override {
+    std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(scores_[prompt]));
+  }
 
   void delta(Delta&& delta) override {
     Choice& choice = choices_[delta.choice];
     choice.text += delta.text;
+    choice.logprob_sum = delta.logprob_sum;
+    choice.completion_tokens = delta.completion_tokens;
     if (context_.logprobs) {
       std::move(delta.tokens.begin(), delta.tokens.end(), std::back_inserter(choice.tokens));
     }
@@ -223,7 +207,11 @@ class WholeAnswer final : public WholeWriter {
 
   json::object finished(const Finished& finished) override {
     json::array list;
-    for (uint32_t i = 0; i < context_.choices; ++i) list.push_back(write_choice(i));
+    for (uint32_t prompt = 0; prompt < context_.prompts; ++prompt) {
+      for (const Choice* choice : shown(prompt)) {
+        list.push_back(write_choice(prompt, static_cast<uint32_t>(list.size()), *choice));
+      }
+    }
     json::object out = envelope(
         context_, context_.format == Format::kChat ? "chat.completion" : "text_completion");
     out["choices"] = std::move(list);
@@ -236,10 +224,28 @@ class WholeAnswer final : public WholeWriter {
     std::string text;
     std::vector<TokenOutput> tokens;
     FinishReason finish = FinishReason::kNone;
+    double logprob_sum = 0;
+    uint32_t completion_tokens = 0;
+
+    double logprob_mean() const { return logprob_sum / std::max(completion_tokens, 1U); }
   };
 
-  json::object write_choice(uint32_t index) const {
-    const Choice& choice = choices_[index];
+  /// The choices of a prompt; of more candidates those with the highest log-probability a token,
+  /// the best first.
+  std::vector<const Choice*> shown(uint32_t prompt) const {
+    std::vector<const Choice*> list;
+    const uint32_t generated = context_.generated();
+    for (uint32_t i = 0; i < generated; ++i) list.push_back(&choices_[prompt * generated + i]);
+    if (generated > context_.choices) {
+      std::stable_sort(list.begin(), list.end(), [](const Choice* a, const Choice* b) {
+        return a->logprob_mean() > b->logprob_mean();
+      });
+      list.resize(context_.choices);
+    }
+    return list;
+  }
+
+  json::object write_choice(uint32_t prompt, uint32_t index, const Choice& choice) const {
     json::object out{{"index", index}};
     json::value logprobs = nullptr;
     if (context_.format == Format::kChat) {
@@ -248,22 +254,33 @@ class WholeAnswer final : public WholeWriter {
                                     {"refusal", nullptr},
                                     {"annotations", json::array()}};
       if (context_.logprobs) {
-        logprobs =
-            json::object{{"content", chat_logprobs(context_, choice.tokens)}, {"refusal", nullptr}};
+        logprobs = json::object{{"content", chat_logprobs(*context_.tokenizer, choice.tokens)},
+                                {"refusal", nullptr}};
       }
     } else {
-      out["text"] = choice.text;
-      std::size_t offset = 0;
-      if (context_.logprobs) logprobs = completion_logprobs(context_, choice.tokens, offset);
+      out["text"] = context_.echo.empty() ? choice.text
+                                          : whole_characters(context_.echo[prompt]) + choice.text;
+      if (context_.logprobs) logprobs = completion_logprobs(prompt, choice);
     }
     out["logprobs"] = std::move(logprobs);
     out["finish_reason"] = finish_reason(choice.finish);
     return out;
   }
 
+  json::object completion_logprobs(uint32_t prompt, const Choice& choice) const {
+    CompletionLogprobs lists(*context_.tokenizer);
+    const std::vector<sampling::Sampled>& scores = scores_[prompt];
+    for (std::size_t t = 0; t < scores.size(); ++t) {
+      lists.add_prompt(scores[t], token_slice(context_.echo[prompt], t), t == 0);
+    }
+    for (const TokenOutput& token : choice.tokens) lists.add(token);
+    return lists.take();
+  }
+
   const ResponseContext context_;
   Admission admission_;
-  std::vector<Choice> choices_;
+  std::vector<Choice> choices_;                         // by prompt, then candidate
+  std::vector<std::vector<sampling::Sampled>> scores_;  // of each prompt that is repeated
 };
 
 }  // namespace

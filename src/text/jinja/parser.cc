@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "gguf/gguf.h"
 #include "text/jinja/lexer.h"
 
 namespace pagewise::text::jinja {
@@ -117,7 +118,8 @@ class Parser {
   }
   static Error unsupported(std::string_view kind, std::string_view name, uint32_t line) {
     return {ErrorCode::kUnsupported,
-            fmt::format("{} '{}' at line {} is not supported", kind, name, line)};
+            // The name may be a string of the template, with anything in it.
+            fmt::format("{} '{}' at line {} is not supported", kind, gguf::printable(name), line)};
   }
 
   /// One level of recursion of the parser itself.

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operator asks of the engine while it serves: how the KV memory is used and by whom, to
+// forget what is cached, to make the pool larger or smaller.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kv/kv_cache.h"
+
+namespace pagewise::engine {
+
+struct PoolGroup {
+  uint32_t window = 0;       // 0: full attention
+  uint64_t block_bytes = 0;  // what a block takes in the arena
+  kv::BlockCounts blocks;
+};
+
+/// The KV pool now.
+struct PoolReport {
+  std::vector<PoolGroup> groups;
+  uint32_t block_tokens = 0;
+  uint32_t context_max = 0;      // served
+  uint64_t committed_bytes = 0;  // memory that blocks take
+  uint32_t requests = 0;         // accepted and not ended
+
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    for (const PoolGroup& group : groups) sum += group.blocks.pool * group.block_bytes;
+    return sum;
+  }
+  kv::BlockCounts blocks() const {
+    kv::BlockCounts sum;
+    for (const PoolGroup& group : groups) {
+      sum.pool += group.blocks.pool;
+      sum.live += group.blocks.live;
+      sum.cached += group.blocks.cached;
+      sum.free += group.blocks.free;
+      sum.leased += group.blocks.leased;
+    }
+    return sum;
+  }
+};
+
+/// Prompt tokens of admitted requests, and what became of them.
+struct TokenUse {
+  uint64_t computed = 0, reused = 0;  // physical: the two are all prompt tokens
+  uint64_t created = 0, read = 0;     // contractual (B7)
+};
+
+/// What one account (Request::cache.account) uses: all namespaces "account" and "account/...".
+struct AccountReport {
+  std::string account;
+  TokenUse tokens;
+  uint32_t namespaces = 0;  // that have blocks or run requests now
+  uint32_t blocks_live = 0, blocks_cached = 0, blocks_leased = 0;
+  std::vector<kv::LeaseUse> leases;  // soonest to end first
+};
+
+struct CacheReport {
+  PoolReport pool;
+  std::vector<AccountReport> accounts;  // by name
+};
+
+struct Cleared {
+  uint32_t blocks = 0;       // that became free
+  uint32_t leases = 0;       // dropped
+  uint32_t blocks_live = 0;  // untouched: requests that run keep theirs
+};
+
+}  // namespace pagewise::engine
