@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/hash.h"
 
@@ -39,8 +40,14 @@ Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& pro
     out.parameters = digest(request.diagnostics->parameters, 1);
   }
   // What the template is told beside the messages stands before them, as the system text does.
+  // What `thinking` and `effort` become there is compared as parameters, defaults left out.
+  json::object variables = request.chat.variables;
+  if (request.diagnostics) {
+    for (const std::string_view name : {"enable_thinking", "reasoning_effort"})
+      variables.erase(name);
+  }
   for (const json::value& told :
-       {json::value(request.chat.variables), json::value(request.chat.documents)}) {
+       {json::value(std::move(variables)), json::value(request.chat.documents)}) {
     out.system = digest(json::serialize(told), out.system);
   }
   std::size_t index = 0;

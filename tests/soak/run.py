@@ -20,7 +20,8 @@ TIDES_AIMED = 30
 TIDE_S_MIN, TIDE_S_MAX = 5, 60
 SAMPLE_PER_MINUTE = 10
 SAMPLE_MAX = 200
-ORACLE_SHARE, ORACLE_S_MIN = 0.1, 20  # of the run's time, and at least: where each answer takes long, fewer are asked for
+# Of the run's time, and at least: where each answer takes long, fewer are asked for.
+ORACLE_SHARE, ORACLE_S_MIN = 0.1, 20
 VIOLATIONS_KEPT = 50
 LAST_STREAMS = 6
 

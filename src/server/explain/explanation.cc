@@ -126,11 +126,10 @@ Sides text_around(std::span<const TokenId> tokens, std::size_t at,
     while (end > 0 && continues(behind[end])) --end;
     behind.resize(end);
   }
-  if (before.size() > kContextBytes) {
-    std::size_t begin = before.size() - kContextBytes;
-    while (begin < before.size() && continues(before[begin])) ++begin;
-    before.erase(0, begin);
-  }
+  // Its beginning is cut in any case, by tokens or by bytes: to the next whole character.
+  std::size_t begin = before.size() > kContextBytes ? before.size() - kContextBytes : 0;
+  while (begin < before.size() && continues(before[begin])) ++begin;
+  before.erase(0, begin);
   return {valid_utf8(before), valid_utf8(behind)};
 }
 

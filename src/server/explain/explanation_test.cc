@@ -180,16 +180,16 @@ TEST(MissLog, TellsOfAPlaceOnceAndThenNotForAWhile) {
   MissLog log;
   const Miss miss{"system.0", Cause::kTimeStamp, 12, 300};
   const TimeNs second = 1'000'000'000;
-  EXPECT_FALSE(log.add("0123456789abcdef", miss, 0));
-  EXPECT_FALSE(log.add("0123456789abcdef", miss, second));
+  EXPECT_FALSE(log.add("key:1/fedcba9876543210", miss, 0));
+  EXPECT_FALSE(log.add("key:1/fedcba9876543210", miss, second));
   EXPECT_TRUE(log.list(std::nullopt, second).empty()) << "twice is no habit";
-  const auto line = log.add("0123456789abcdef", miss, 2 * second);
+  const auto line = log.add("key:1/fedcba9876543210", miss, 2 * second);
   ASSERT_TRUE(line.has_value());
   EXPECT_NE(line->find("system.0 (token 12), 3 times: time_stamp"), std::string::npos) << *line;
-  EXPECT_EQ(line->find("0123456789abcdef"), std::string::npos) << "a namespace is named in short";
-  for (int i = 3; i < 500; ++i) EXPECT_FALSE(log.add("0123456789abcdef", miss, i * second));
-  EXPECT_TRUE(log.add("0123456789abcdef", miss, 2 * second + MissLog::kTellAgain));
-  EXPECT_FALSE(log.add("0123456789abcdef", {"system.0", Cause::kId, 12, 300}, 2 * second));
+  EXPECT_NE(line->find("namespace key:1/fedcba98 "), std::string::npos) << *line;
+  for (int i = 3; i < 500; ++i) EXPECT_FALSE(log.add("key:1/fedcba9876543210", miss, i * second));
+  EXPECT_TRUE(log.add("key:1/fedcba9876543210", miss, 2 * second + MissLog::kTellAgain));
+  EXPECT_FALSE(log.add("key:1/fedcba9876543210", {"system.0", Cause::kId, 12, 300}, 2 * second));
 }
 
 TEST(MissLog, ListsPlacesOfANamespaceMostLostFirstAndForgetsQuietOnes) {
@@ -229,18 +229,18 @@ TEST(FormatOf, DecidesByTheBodysFields) {
     return format_of(request, parse_json(body)->as_object());
   };
   const std::string user = R"({"role":"user","content":"q"})";
-  for (const std::string body :
-       {R"({"system":"s","messages":[]})", R"({"cache_control":{"type":"ephemeral"}})",
-        R"({"messages":[{"role":"user","content":[{"type":"document"}]}]})",
-        R"({"route":"/v1/messages","messages":[{"role":"system","content":"s"}]})",
-        R"({"tools":[{"name":"a","input_schema":{}}]})"}) {
+  for (const std::string& body : std::vector<std::string>{
+           R"({"system":"s","messages":[]})", R"({"cache_control":{"type":"ephemeral"}})",
+           R"({"messages":[{"role":"user","content":[{"type":"document"}]}]})",
+           R"({"route":"/v1/messages","messages":[{"role":"system","content":"s"}]})",
+           R"({"tools":[{"name":"a","input_schema":{}}]})"}) {
     EXPECT_EQ(format(body), Format::kMessages) << body;
   }
-  for (const std::string body :
-       {R"({"messages":[{"role":"system","content":"s"}]})",
-        R"({"messages":[{"role":"developer","content":"s"}]})", R"({"messages":[)" + user + "]}",
-        R"({"route":"/v1/chat/completions","system":"s"})",
-        R"({"tools":[{"type":"function","function":{"name":"a"}}]})"}) {
+  for (const std::string& body : std::vector<std::string>{
+           R"({"messages":[{"role":"system","content":"s"}]})",
+           R"({"messages":[{"role":"developer","content":"s"}]})", R"({"messages":[)" + user + "]}",
+           R"({"route":"/v1/chat/completions","system":"s"})",
+           R"({"tools":[{"type":"function","function":{"name":"a"}}]})"}) {
     EXPECT_EQ(format(body), Format::kChat) << body;
   }
   EXPECT_EQ(format(R"({"messages":[)" + user + "]}", {{"anthropic-version", "2023-06-01"}}),

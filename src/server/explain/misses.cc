@@ -12,8 +12,10 @@
 namespace pagewise::server::explain {
 
 std::string short_name(std::string_view name_space) {
-  constexpr std::size_t kDigits = 12;
-  return std::string(name_space.substr(0, kDigits));
+  constexpr std::size_t kDigits = 8;
+  const std::size_t slash = name_space.find('/');
+  if (slash == std::string_view::npos) return std::string(name_space);
+  return std::string(name_space.substr(0, slash + 1 + kDigits));
 }
 
 void MissLog::drop_quiet(TimeNs now) {

@@ -57,7 +57,8 @@ class MissLog {
   std::map<Key, Place> places_;  // guarded by mutex_
 };
 
-/// How a namespace is named where people read: the beginning of its digest.
+/// How a namespace is named where people read: its account, and the beginning of the digest that
+/// narrows it.
 std::string short_name(std::string_view name_space);
 
 }  // namespace pagewise::server::explain
