@@ -16,7 +16,7 @@ def test_c01_a_hit_answers_like_a_miss_also_the_tenth_time(gemma, gemma_uncached
 
 
 def test_c02_requests_with_one_new_prefix_in_the_same_instant(gemma, gemma_uncached):
-    cases.many_at_once(gemma, gemma_uncached)
+    cases.many_at_once(gemma, gemma_uncached, rounds=6)
 
 
 def test_c03_prompt_lengths_around_whole_blocks_and_windows(gemma, gemma_uncached):
