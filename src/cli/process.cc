@@ -2,6 +2,9 @@
 #include "cli/process.h"
 
 #include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -47,6 +50,14 @@ void raise_descriptor_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);  // when refused, the old limit stays
+}
+
+void return_large_buffers() {
+#ifdef __GLIBC__
+  constexpr int kLargeBytes = 1 << 20;
+  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+  mallopt(M_TRIM_THRESHOLD, kLargeBytes);
+#endif
 }
 
 void guard_standard_streams() {

@@ -25,6 +25,11 @@ std::function<void(double)> load_progress();
 /// thread serves.
 void raise_descriptor_limit();
 
+/// Large buffers go back to the system when they are freed. glibc by itself raises the size from
+/// which it does that to the largest one freed so far: after a request of 5 MB others of that size
+/// would stay in the heaps of the threads that had them.
+void return_large_buffers();
+
 /// A log that nobody reads any more must not end the server (SIGPIPE), and where standard output
 /// was closed at the start, the model file or a socket must not get its number and then the log.
 void guard_standard_streams();

@@ -181,6 +181,7 @@ Status serve(const ServeFlags& flags) {
   }
   guard_standard_streams();
   raise_descriptor_limit();
+  return_large_buffers();
   // What can be refused at once is refused before the weights are read.
   PW_ASSIGN_OR_RETURN(server::ApiKeys keys, load_keys(flags));
   const SystemClock clock;

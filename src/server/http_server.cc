@@ -309,13 +309,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void hand_to_worker(HttpRequest&& request) {
-    auto self = shared_from_this();
-    auto work = [self, request = std::move(request)]() mutable {
-      auto done = [self, outcome = self->handle_guarded(std::move(request))]() mutable {
+    // The worker gives its share of the connection back with the outcome. Were it to keep one, it
+    // could be the last to let go, and the connection would end on the worker's thread.
+    auto work = [self = shared_from_this(), io = server_->io,
+                 request = std::move(request)]() mutable {
+      Outcome outcome = self->handle_guarded(std::move(request));
+      auto done = [self = std::move(self), outcome = std::move(outcome)]() mutable {
         self->outcome_ = std::move(outcome);
         self->wake();
       };
-      asio::post(*self->server_->io, std::move(done));
+      asio::post(*io, std::move(done));
     };
     asio::post(server_->workers, std::move(work));
   }

@@ -311,6 +311,16 @@ TEST_F(HttpServerTest, HandlesALargeBodyOnAWorker) {
   EXPECT_NE(client.read_until("POST /x long").find("200 OK"), std::string::npos);
 }
 
+// A race between the worker and the network thread over the last share of a connection. It shows
+// under ThreadSanitizer.
+TEST_F(HttpServerTest, EndsConnectionsOnTheNetworkThreadAlsoWhenAWorkerHadTheirRequest) {
+  for (int i = 0; i < 300; ++i) {
+    Client client(port());
+    ASSERT_TRUE(client.send(post("/x", std::string(40'000, 'b'), "connection: close\r\n")));
+    EXPECT_NE(client.read_all().find("200 OK"), std::string::npos);
+  }
+}
+
 TEST_F(HttpServerTest, StreamsEachPieceAsItComes) {
   Client client(port());
   ASSERT_TRUE(client.send(post("/stream", "")));
