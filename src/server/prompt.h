@@ -48,8 +48,8 @@ ApiResult<Prompt> build_prompt_unchecked(const GenerationRequest& request,
                                          const ServedModel& model);
 
 /// Texts of more bytes are not tokenized for who only wants to know their tokens, unless the
-/// context could hold them: it is a few hundred thousand tokens; what takes longest is a text without
-/// white space.
+/// context could hold them: it is a few hundred thousand tokens; what takes longest is a text
+/// without white space.
 inline constexpr uint64_t kCountedBytesMax = 1 << 20;
 
 /// The 400 for a text that is too long even to be counted, or nothing.
