@@ -214,6 +214,9 @@ LineEnd LineEditor::read(std::string& line) {
   line.clear();
   impl_->interrupted = false;
   impl_->interrupts->take_interrupt();  // one that came before there was a prompt
+  // Raw first: what is typed as soon as the marks are seen must not meet the line discipline, where
+  // Ctrl-D would end a line that nobody reads.
+  el_wset(impl_->editor, EL_PREP_TERM, 1);
   impl_->mark_pastes(true);
   int count = 0;
   const wchar_t* const typed = el_wgets(impl_->editor, &count);

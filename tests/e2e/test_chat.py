@@ -62,9 +62,13 @@ class Terminal:
         self.type(ENTER)
         return self.until(PROMPT)
 
-    def leave(self):
+    def leave(self, seconds=90):
         """Reads until the program ends; its status as waitpid tells it."""
+        deadline = time.monotonic() + seconds
         while True:
+            assert time.monotonic() < deadline, ("still there", self.seen[-2000:])
+            if not select.select([self.fd], [], [], 0.1)[0]:
+                continue
             try:
                 data = os.read(self.fd, 65536)
             except OSError:
