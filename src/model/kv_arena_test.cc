@@ -2,7 +2,9 @@
 #include "model/kv_arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -135,6 +137,25 @@ TEST(KvArena, GivesMemoryBackAndZerosAfterwards) {
   arena->commit(0, std::span(ids).first(1));
   EXPECT_TRUE(all_zero(*arena, 0, BlockId(0)));
   EXPECT_EQ(arena->committed(0), 2U);
+}
+
+TEST(KvArena, GivesBackWhatAHugePageTookBesideABlock) {
+  const std::unique_ptr<KvArena> arena = make(16, 1000);
+  const std::vector<BlockId> blocks = {BlockId(3), BlockId(40), BlockId(500)};
+  arena->commit(0, blocks);
+  for (const BlockId id : blocks) *arena->block(0, id) = std::byte{1};
+  const auto resident = [&] {
+    const uint64_t bytes = arena->blocks(0) * arena->geometry().block_stride(0);
+    std::vector<unsigned char> pages(bytes / 4096);
+    EXPECT_EQ(mincore(arena->base(0), bytes, pages.data()), 0);
+    return std::count_if(pages.begin(), pages.end(), [](auto page) { return (page & 1) != 0; });
+  };
+  EXPECT_GE(resident(), 3);
+  const std::span<const BlockId> all = blocks;
+  arena->release(0, all.first(1));
+  EXPECT_EQ(*arena->block(0, BlockId(40)), std::byte{1});
+  arena->release(0, all.subspan(1));
+  EXPECT_EQ(resident(), 0);
 }
 
 TEST(KvArena, CopiesExactlyTheAskedPositions) {
