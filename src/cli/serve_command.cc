@@ -252,7 +252,7 @@ Status serve(const ServeFlags& flags) {
   setup.engine.cancel = [&engine](RequestId request) { engine.cancel(request); };
   setup.engine.look_up = [&engine](engine::LookUp asked,
                                    std::function<void(Result<engine::LookedUp>)> done) {
-    return engine.look_up(std::move(asked), std::move(done));
+    engine.look_up(std::move(asked), std::move(done));
   };
   setup.operators = operators(engine, served, wish, spec, geometry);
   setup.snapshot = [&engine, &geometry] { return to_snapshot(engine.stats(), geometry); };

@@ -681,8 +681,8 @@ double Core::slack_tokens(const Sequence& sequence) const {
   return slack - tail + tail / holders;
 }
 
-Stats Core::stats() const {
-  Stats stats = counters_;
+void Core::stats(Stats& stats) const {
+  stats = counters_;
   for (uint32_t g = 0; g < groups_; ++g) {
     const kv::BlockCounts counts = cache_->counts(g);
     stats.blocks_pool += counts.pool;
@@ -715,7 +715,6 @@ Stats Core::stats() const {
     stats.naive_reserve_bytes +=
         uint64_t{job->choices_left} * (job->prompt_tokens + job->tokens_max) * token_bytes;
   }
-  return stats;
 }
 
 void Core::check_invariants() const {

@@ -115,7 +115,13 @@ class Core {
 
   /// Requests not yet admitted.
   uint32_t waiting() const { return static_cast<uint32_t>(waiting_.size()); }
-  Stats stats() const;
+  /// Into what the caller keeps: no memory is taken for the same groups again.
+  void stats(Stats& stats) const;
+  Stats stats() const {
+    Stats out;
+    stats(out);
+    return out;
+  }
   void check_invariants() const;
 
  private:

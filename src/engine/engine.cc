@@ -22,10 +22,8 @@ namespace {
 constexpr TimeNs kTendNsMin = 1'000'000;
 constexpr TimeNs kTendNsMax = 60'000'000'000;
 
-// Operators' calls that may wait for the end of a step.
+// Calls of one kind that may wait for the end of a step; a look-up costs a walk through the index.
 constexpr std::size_t kCallsMax = 64;
-// Questions that may wait: each costs a walk through the index, between two steps.
-constexpr std::size_t kLookUpsMax = 64;
 
 }  // namespace
 
@@ -69,15 +67,14 @@ struct Engine::Impl {
     TimeNs submitted_ns = 0;
   };
 
+  /// Operators' calls and clients' questions wait apart: neither can crowd out the other.
+  enum class Kind : uint8_t { kOperator, kLookUp };
+
   /// Something to do with the core between two steps, and whom to tell afterwards.
   struct Call {
+    Kind kind;
     std::function<void(Core&)> run;
     std::function<void()> tell;
-  };
-
-  struct Question {
-    LookUp asked;
-    std::function<void(Result<LookedUp>)> done;
   };
 
   Impl(model::Executor& executor, const text::Tokenizer& tokenizer, const Clock& clock,
@@ -137,39 +134,27 @@ struct Engine::Impl {
   }
 
   template <typename T, typename Run>
-  void call(Run run, Done<T> done) {
+  void call(Kind kind, Run run, Done<T> done) {
     auto result =
         std::make_shared<Result<T>>(Error{ErrorCode::kCancelled, "the server is shutting down"});
     if (!start_status) return done(Result<T>(start_status.error()));
     {
       std::unique_lock lock(mutex);
-      if (stopping || calls.size() >= kCallsMax) {
+      const auto waiting = std::count_if(calls.begin(), calls.end(),
+                                         [kind](const Call& call) { return call.kind == kind; });
+      if (stopping || static_cast<std::size_t>(waiting) >= kCallsMax) {
         if (!stopping)
-          *result = Error{ErrorCode::kOverloaded, "too many administrative calls wait"};
+          *result =
+              Error{ErrorCode::kOverloaded, kind == Kind::kOperator
+                                                ? "too many administrative calls wait"
+                                                : "too many questions about the cache are waiting"};
         lock.unlock();
         return done(std::move(*result));
       }
-      calls.push_back({[result, run = std::move(run)](Core& core) { *result = run(core); },
+      calls.push_back({kind, [result, run = std::move(run)](Core& core) { *result = run(core); },
                        [result, done = std::move(done)] { done(std::move(*result)); }});
     }
     wake.notify_one();
-  }
-
-  Status look_up(LookUp&& asked, std::function<void(Result<LookedUp>)>&& done) {
-    if (!start_status) return start_status;
-    if (asked.tokens.empty()) {
-      return {ErrorCode::kInvalidArgument, "prompt: must have at least one token"};
-    }
-    {
-      std::lock_guard lock(mutex);
-      if (stopping) return {ErrorCode::kCancelled, "the server is shutting down"};
-      if (questions.size() >= kLookUpsMax) {
-        return {ErrorCode::kOverloaded, "too many questions about the cache are waiting"};
-      }
-      questions.push_back({std::move(asked), std::move(done)});
-    }
-    wake.notify_one();
-    return Status::ok();
   }
 
   Stats stats() const {
@@ -184,13 +169,12 @@ struct Engine::Impl {
     std::vector<Submission> submitted;
     std::vector<RequestId> cancelled;
     std::vector<Call> called_for;
-    std::vector<Question> asked;
     while (true) {
       {
         std::unique_lock lock(mutex);
         const auto called = [&] {
           return stopping || !core->idle() || !submissions.empty() || !cancellations.empty() ||
-                 !calls.empty() || !questions.empty();
+                 !calls.empty();
         };
         if (const std::optional<TimeNs> next = core->next_tend()) {
           // Time alone may ask for something; on a clock of the caller's own, look now and then.
@@ -203,7 +187,6 @@ struct Engine::Impl {
         submitted.swap(submissions);
         cancelled.swap(cancellations);
         called_for.swap(calls);
-        asked.swap(questions);
         snapshot.requests_waiting += static_cast<uint32_t>(submitted.size());
       }
       for (Submission& s : submitted) {
@@ -213,42 +196,39 @@ struct Engine::Impl {
       for (const RequestId id : cancelled) core->cancel(id);
       cancelled.clear();
       for (const Call& call : called_for) call.run(*core);
-      for (const Question& question : asked) question.done(core->look_up(question.asked));
-      asked.clear();
+      if (!called_for.empty()) {
+        publish_stats();  // who hears of a call and looks next sees what it did
+        for (const Call& call : called_for) call.tell();
+        called_for.clear();
+      }
       if (core->idle()) {
         core->tend();
       } else {
         core->step();
       }
-      {
-        const Stats now = core->stats();
-        std::lock_guard lock(mutex);
-        snapshot = now;
-      }
+      publish_stats();
       endings.deliver();
-      for (const Call& call : called_for) call.tell();
-      called_for.clear();
     }
     // Shutting down: everyone hears of it, also who had only reached the mailbox.
     {
       std::lock_guard lock(mutex);
       submitted.swap(submissions);
       called_for.swap(calls);
-      asked.swap(questions);
-    }
-    for (const Question& question : asked) {
-      question.done(Error{ErrorCode::kCancelled, "the server is shutting down"});
     }
     for (const Call& call : called_for) call.tell();
     for (Submission& s : submitted) {
       core->submit(s.id, std::move(s.request), endings.wrap(std::move(s.sink)), s.submitted_ns);
     }
     core->cancel_all();
-    {
-      std::lock_guard lock(mutex);
-      snapshot = core->stats();
-    }
+    publish_stats();
     endings.deliver();
+  }
+
+  /// Engine thread. The memory of both copies is kept: this runs after every step.
+  void publish_stats() {
+    core->stats(latest);
+    std::lock_guard lock(mutex);
+    snapshot = latest;
   }
 
   const Clock& clock;
@@ -256,14 +236,14 @@ struct Engine::Impl {
   Status start_status;
   EndingsAfterStats endings;   // engine thread only
   std::unique_ptr<Core> core;  // engine thread only, except check()
+  Stats latest;                // engine thread only
 
   mutable std::mutex mutex;
   std::condition_variable wake;
   // Guarded by mutex.
   std::vector<Submission> submissions;   // at most options.queue_max and the free slots
   std::vector<RequestId> cancellations;  // emptied between steps
-  std::vector<Call> calls;               // at most kCallsMax
-  std::vector<Question> questions;       // at most kLookUpsMax
+  std::vector<Call> calls;               // at most kCallsMax of a kind
   Stats snapshot;
   uint64_t next_id = 1;
   bool stopping = false;
@@ -285,8 +265,14 @@ const Status& Engine::start_status() const { return impl_->start_status; }
 
 void Engine::cancel(RequestId request) { impl_->cancel(request); }
 
-Status Engine::look_up(LookUp asked, std::function<void(Result<LookedUp>)> done) {
-  return impl_->look_up(std::move(asked), std::move(done));
+void Engine::look_up(LookUp asked, Done<LookedUp> done) {
+  if (asked.tokens.empty()) {
+    return done(Error{ErrorCode::kInvalidArgument, "prompt: must have at least one token"});
+  }
+  const auto run = [asked = std::move(asked)](Core& core) {
+    return Result<LookedUp>(core.look_up(asked));
+  };
+  impl_->call<LookedUp>(Impl::Kind::kLookUp, run, std::move(done));
 }
 
 Stats Engine::stats() const { return impl_->stats(); }
@@ -296,24 +282,24 @@ void Engine::resize(std::vector<uint32_t> blocks, Done<PoolReport> done) {
     PW_RETURN_IF_ERROR(core.resize(blocks));
     return core.pool_report();
   };
-  impl_->call<PoolReport>(run, std::move(done));
+  impl_->call<PoolReport>(Impl::Kind::kOperator, run, std::move(done));
 }
 
 void Engine::report_pool(Done<PoolReport> done) {
   const auto run = [](Core& core) { return Result<PoolReport>(core.pool_report()); };
-  impl_->call<PoolReport>(run, std::move(done));
+  impl_->call<PoolReport>(Impl::Kind::kOperator, run, std::move(done));
 }
 
 void Engine::report_cache(Done<CacheReport> done) {
   const auto run = [](Core& core) { return Result<CacheReport>(core.cache_report()); };
-  impl_->call<CacheReport>(run, std::move(done));
+  impl_->call<CacheReport>(Impl::Kind::kOperator, run, std::move(done));
 }
 
 void Engine::clear_cache(std::optional<std::string> name, Done<Cleared> done) {
   const auto run = [name = std::move(name)](Core& core) {
     return Result<Cleared>(core.clear_cache(name));
   };
-  impl_->call<Cleared>(run, std::move(done));
+  impl_->call<Cleared>(Impl::Kind::kOperator, run, std::move(done));
 }
 
 const Options& Engine::options() const { return impl_->options; }

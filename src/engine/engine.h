@@ -93,17 +93,16 @@ class Engine {
   /// Frees the request's blocks within one step; its sink hears on_finished(kCancelled). Unknown
   /// ids are ignored.
   void cancel(RequestId request);
-  /// Answers between two steps by calling `done` on the engine thread, which must not block; when
-  /// the engine stops first, with kCancelled. Errors, at once: kInvalidArgument (no tokens),
-  /// kOverloaded (too many of these wait).
-  Status look_up(LookUp asked, std::function<void(Result<LookedUp>)> done);
   Stats stats() const;
 
-  // For operators (Core has what each does). `done` is called once, on the engine thread between
-  // two steps, after statistics know of it, and must not block; with kCancelled when the engine
-  // stops before, and on this thread with kOverloaded when too many such calls wait.
+  // What is asked between two steps. `done` is called once, on the engine thread before the next
+  // step, after statistics know of it, and must not block; with kCancelled when the engine stops
+  // before, and on this thread with kOverloaded when too many such calls wait.
   template <typename T>
   using Done = std::function<void(Result<T>)>;
+  /// Error, on this thread: kInvalidArgument for no tokens.
+  void look_up(LookUp asked, Done<LookedUp> done);
+  // For operators (Core has what each does).
   void resize(std::vector<uint32_t> blocks, Done<PoolReport> done);
   void report_pool(Done<PoolReport> done);
   void report_cache(Done<CacheReport> done);

@@ -484,12 +484,19 @@ class Api final : public Handler {
     }
     auto prompt = build_prompt(*parsed, setup_.model);
     if (!prompt) return refuse(request, surface, row.label, prompt.error());
-    auto told = [this, label = row.label, asked = HttpRequest{.request_id = request.request_id}](
-                    int status, std::string_view error) { note(asked, label, status, error); };
-    return explainer_.explain(
-        setup_.engine.look_up, *parsed, *prompt,
-        namespace_of(request, account_of(key_of(request)), parsed->cache_salt), request.request_id,
-        surface, std::move(told));
+    auto question = explain::Explainer::question(
+        *parsed, *prompt, namespace_of(request, account_of(key_of(request)), parsed->cache_salt));
+    const auto asked =
+        std::make_shared<const explain::Asked>(explain::Explainer::note(*parsed, *prompt));
+    const auto answer = [this, asked, format = parsed->format, use_cache = question.use_cache,
+                         name_space = question.cache_namespace](const engine::LookedUp& known) {
+      return explainer_.answer(*asked, format, name_space, use_cache, known);
+    };
+    const auto ask = [this,
+                      question = std::move(question)](OperatorPort::Done<engine::LookedUp> done) {
+      setup_.engine.look_up(question, std::move(done));
+    };
+    return ask_engine<engine::LookedUp>(row, request, surface, ask, answer);
   }
 
   /// Only a key that was checked names a cache: without a key file anybody may present anything.

@@ -27,7 +27,7 @@ struct EnginePort {
   std::function<Result<RequestId>(engine::Request, std::shared_ptr<engine::RequestSink>)> submit;
   std::function<void(RequestId)> cancel;
   /// Engine::look_up.
-  std::function<Status(engine::LookUp, std::function<void(Result<engine::LookedUp>)>)> look_up;
+  std::function<void(engine::LookUp, std::function<void(Result<engine::LookedUp>)>)> look_up;
 };
 
 /// Headers that every answer of the API carries.

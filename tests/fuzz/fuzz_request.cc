@@ -288,9 +288,8 @@ class Server {
     setup.engine.cancel = [](RequestId) {};
     setup.engine.look_up = [this](engine::LookUp question,
                                   std::function<void(Result<engine::LookedUp>)> done) {
-      if (refuse_at_once) return Status(ErrorCode::kOverloaded, "the queue is full");
+      if (refuse_at_once) return done(Error{ErrorCode::kOverloaded, "the queue is full"});
       done(look_up(question));
-      return Status::ok();
     };
     play_operator(setup.operators);
     setup.snapshot = [] { return telemetry::EngineSnapshot{}; };

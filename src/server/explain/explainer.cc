@@ -8,8 +8,6 @@
 #include <initializer_list>
 #include <utility>
 
-#include "server/exchange.h"
-
 namespace pagewise::server::explain {
 namespace {
 
@@ -45,81 +43,6 @@ std::string note_for(const Explanation& explanation, const std::optional<Nearest
   if (!explanation.divergence) return "everything that is known of this prompt is read";
   return "what is new is what is asked: nothing to fix";
 }
-
-/// Waits for the engine's word, then compares.
-class ExplainExchange final : public Exchange {
- public:
-  struct Setup {
-    Explainer* explainer = nullptr;
-    LookUpCall look_up;
-    engine::LookUp question;
-    Asked asked;
-    Format format = Format::kMessages;
-    std::string request_id;
-    Surface surface = Surface::kAnthropic;
-    std::function<void(int, std::string_view)> note;
-  };
-  explicit ExplainExchange(Setup setup) : setup_(std::move(setup)), box_(std::make_shared<Box>()) {
-    name_space_ = setup_.question.cache_namespace;
-    use_cache_ = setup_.question.use_cache;
-  }
-
-  void start(std::function<void()> wake) override {
-    const Status asked = setup_.look_up(std::move(setup_.question),
-                                        [box = box_, wake](Result<engine::LookedUp> known) {
-                                          {
-                                            std::lock_guard lock(box->mutex);
-                                            box->known = std::move(known);
-                                          }
-                                          wake();
-                                        });
-    if (!asked) refusal_ = to_api_error(asked.error());
-  }
-
-  Progress poll(TimeNs) override {
-    Progress progress;
-    progress.done = done_;
-    if (done_) return progress;
-    std::optional<Result<engine::LookedUp>> known;
-    {
-      std::lock_guard lock(box_->mutex);
-      known.swap(box_->known);
-    }
-    if (known && !known->has_value()) refusal_ = to_api_error(known->error());
-    if (refusal_) {
-      progress.whole = error_response(*refusal_, setup_.surface, setup_.request_id);
-      setup_.note(progress.whole->status, error_label(*refusal_));
-    } else if (known) {
-      progress.whole = json_response(
-          200,
-          setup_.explainer->answer(setup_.asked, setup_.format, name_space_, use_cache_, **known),
-          setup_.request_id);
-      setup_.note(200, "");
-    }
-    done_ = progress.done = progress.whole.has_value();
-    return progress;
-  }
-
-  void cancel() override { done_ = true; }
-  void shut_down() override {
-    if (!done_)
-      refusal_ = ApiError{ErrorKind::kNotReady, "the server is shutting down", "", "", ""};
-  }
-
- private:
-  /// Where the engine thread leaves its word; outlives the exchange when the client has gone.
-  struct Box {
-    std::mutex mutex;
-    std::optional<Result<engine::LookedUp>> known;  // guarded by mutex
-  };
-
-  Setup setup_;
-  std::shared_ptr<Box> box_;
-  std::string name_space_;
-  bool use_cache_ = true;
-  std::optional<ApiError> refusal_;
-  bool done_ = false;
-};
 
 bool has_any(const json::object& object, std::initializer_list<std::string_view> names) {
   return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
@@ -261,23 +184,14 @@ void Explainer::finished(const engine::Admission& admission, const engine::Finis
   speed_.add(admission.prompt_tokens - admission.cached_tokens, finished.prefill_ns);
 }
 
-std::unique_ptr<Exchange> Explainer::explain(
-    LookUpCall look_up, const GenerationRequest& request, const Prompt& prompt,
-    std::string name_space, std::string request_id, Surface surface,
-    std::function<void(int status, std::string_view error)> note) {
-  ExplainExchange::Setup setup;
-  setup.explainer = this;
-  setup.look_up = std::move(look_up);
-  setup.question.tokens = prompt.tokens;
-  setup.question.cache_namespace = std::move(name_space);
-  setup.question.use_cache = request.use_cache;
-  setup.question.beyond_max = kBeyondTokens;
-  setup.asked = Explainer::note(request, prompt);
-  setup.format = request.format;
-  setup.request_id = std::move(request_id);
-  setup.surface = surface;
-  setup.note = std::move(note);
-  return std::make_unique<ExplainExchange>(std::move(setup));
+engine::LookUp Explainer::question(const GenerationRequest& request, const Prompt& prompt,
+                                   std::string name_space) {
+  engine::LookUp question;
+  question.tokens = prompt.tokens;
+  question.cache_namespace = std::move(name_space);
+  question.use_cache = request.use_cache;
+  question.beyond_max = kBeyondTokens;
+  return question;
 }
 
 json::object Explainer::answer(const Asked& asked, Format format, std::string_view name_space,

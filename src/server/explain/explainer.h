@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,10 +21,6 @@
 #include "server/served_model.h"
 
 namespace pagewise::server::explain {
-
-/// Asks the engine between two steps; Engine::look_up.
-using LookUpCall =
-    std::function<Status(engine::LookUp, std::function<void(Result<engine::LookedUp>)>)>;
 
 /// How fast this server computes prompts: of the last ones, weighted by their tokens. Thread: any.
 class PrefillSpeed {
@@ -58,11 +53,9 @@ class Explainer {
                 const engine::Admission& admission);
   void finished(const engine::Admission& admission, const engine::Finished& finished);
 
-  /// The answer to the route: asks the engine, then compares. Requires: the prompt has tokens.
-  std::unique_ptr<Exchange> explain(LookUpCall look_up, const GenerationRequest& request,
-                                    const Prompt& prompt, std::string name_space,
-                                    std::string request_id, Surface surface,
-                                    std::function<void(int status, std::string_view error)> note);
+  /// What answer() needs to know of the engine. Requires: the prompt has tokens.
+  static engine::LookUp question(const GenerationRequest& request, const Prompt& prompt,
+                                 std::string name_space);
 
   /// Where prompts keep missing; see MissLog::list.
   json::array misses(std::optional<std::string_view> name_space) {
@@ -74,7 +67,7 @@ class Explainer {
     misses_.clear(name_space);
   }
 
-  /// The whole answer, once the engine has told what it knows.
+  /// The answer to the route, once the engine has told what it knows.
   json::object answer(const Asked& asked, Format format, std::string_view name_space,
                       bool use_cache, const engine::LookedUp& known);
 
