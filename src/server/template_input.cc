@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/template_input.h"
 
-#include <algorithm>
 #include <string>
+
+#include "base/contains.h"
 
 namespace pagewise::server {
 namespace {
@@ -16,11 +17,6 @@ constexpr std::string_view kGiven[] = {
 /// not empty.
 constexpr std::string_view kNotForTemplates[] = {"role",          "content", "tool_calls",
                                                  "function_call", "audio",   "cache_control"};
-
-template <typename Names>
-bool contains(const Names& names, std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 }  // namespace
 

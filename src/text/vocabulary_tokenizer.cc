@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/contains.h"
+
 namespace pagewise::text {
 
 namespace {
@@ -97,10 +99,7 @@ Status VocabularyTokenizer::load_special(const Vocabulary& vocabulary, bool add_
       trust_min = all_white_space(spelling) ? Trust::kContent : Trust::kPlain;
     }
     special_.add(std::string(spelling), token, trust_min);
-    if (std::find(std::begin(kEogSpellings), std::end(kEogSpellings), spelling) !=
-        std::end(kEogSpellings)) {
-      eog_.push_back(token);
-    }
+    if (contains(kEogSpellings, spelling)) eog_.push_back(token);
   }
   special_.build();
   std::sort(eog_.begin(), eog_.end());

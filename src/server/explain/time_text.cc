@@ -2,10 +2,10 @@
 #include "server/explain/time_text.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "base/contains.h"
 #include "server/explain/plain_text.h"
 
 namespace pagewise::server::explain {
@@ -58,11 +58,6 @@ constexpr std::string_view kZones[] = {"utc",  "gmt",  "z",   "cet", "cest", "es
 /// Words that may stand between two pieces of one date or time.
 constexpr std::string_view kJoints[] = {"at", "on", "the", "of", "de", "den", "der", "le",
                                         "um", "à",  "del", "am", "t",  "op",  "om",  "time"};
-
-template <std::size_t N>
-bool contains(const std::string_view (&list)[N], std::string_view word) {
-  return std::find(std::begin(list), std::end(list), word) != std::end(list);
-}
 
 /// Lower case also for the Latin letters with accents that the names above have.
 std::string folded(std::string_view word) {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <iterator>
 #include <string>
 
+#include "base/contains.h"
 #include "server/explain/plain_text.h"
 #include "server/explain/time_text.h"
 
@@ -14,11 +14,6 @@ namespace pagewise::server::explain {
 namespace {
 
 constexpr std::size_t kWordMax = 512;  // bytes of the longest identifier looked at
-
-template <std::size_t N>
-bool contains(const std::string_view (&list)[N], std::string_view word) {
-  return std::find(std::begin(list), std::end(list), word) != std::end(list);
-}
 
 /// Names of things that identify.
 constexpr std::string_view kIdWords[] = {

@@ -515,6 +515,10 @@ Status Session::spend_text(std::size_t bytes) {
   return spend(1 + bytes / 16);
 }
 
+Status Session::spend_growth(std::size_t size, std::size_t added) {
+  return spend_text(size + added > kTextBytesMax ? size + added : added);
+}
+
 Status Session::spend_text_list(std::size_t items) {
   PW_RETURN_IF_ERROR(spend_list(items));
   return spend(8 * items);

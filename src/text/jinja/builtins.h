@@ -32,6 +32,9 @@ class Session {
   Status spend(uint64_t units);
   /// Pays for a string about to be made. Errors: as spend(), and when it is over kTextBytesMax.
   Status spend_text(std::size_t bytes);
+  /// For a text of `size` bytes that becomes `added` longer: pays for what is added, and holds the
+  /// whole against the limit.
+  Status spend_growth(std::size_t size, std::size_t added);
   /// Pays for a list about to be made. Errors: as spend(), and when it is over kListItemsMax.
   Status spend_list(std::size_t items);
   /// The same for a list of new texts: each costs an allocation.

@@ -664,8 +664,7 @@ Result<Value> join(const Call& call, const Value& items, const Rope& separator, 
     }
     PW_ASSIGN_OR_RETURN(const Rope text, print(item, call.session));
     const std::size_t added = text.size() + separator.size();
-    PW_RETURN_IF_ERROR(call.session.spend_text(
-        out.size() + added > Session::kTextBytesMax ? out.size() + added : added));
+    PW_RETURN_IF_ERROR(call.session.spend_growth(out.size(), added));
     if (!first) out.append(separator);
     out.append(text);
     first = false;

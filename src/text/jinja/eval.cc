@@ -119,9 +119,7 @@ class Evaluator {
   // ---------------------------------------------------------------------------------
 
   Status write(uint32_t line, const Rope& text, Rope& out) {
-    const std::size_t size = out.size() + text.size();
-    PW_RETURN_IF_ERROR(
-        at_line(line, session_.spend_text(size > Session::kTextBytesMax ? size : text.size())));
+    PW_RETURN_IF_ERROR(at_line(line, session_.spend_growth(out.size(), text.size())));
     out.append(text);
     return Status::ok();
   }

@@ -164,8 +164,7 @@ class PercentFormat {
 
  private:
   Status add(const Rope& text) {
-    const std::size_t size = out_.size() + text.size();
-    PW_RETURN_IF_ERROR(session_.spend_text(size > Session::kTextBytesMax ? size : text.size()));
+    PW_RETURN_IF_ERROR(session_.spend_growth(out_.size(), text.size()));
     out_.append(text);
     return Status::ok();
   }
@@ -346,8 +345,7 @@ class BraceFormat {
 
  private:
   Status add(const Rope& text) {
-    const std::size_t size = out_.size() + text.size();
-    PW_RETURN_IF_ERROR(session_.spend_text(size > Session::kTextBytesMax ? size : text.size()));
+    PW_RETURN_IF_ERROR(session_.spend_growth(out_.size(), text.size()));
     out_.append(text);
     return Status::ok();
   }

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/contains.h"
 #include "gguf/gguf.h"
 #include "text/jinja/lexer.h"
 
@@ -87,9 +88,7 @@ class Parser {
     return take().text;
   }
 
-  static bool is_reserved(std::string_view name) {
-    return std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved);
-  }
+  static bool is_reserved(std::string_view name) { return contains(kReserved, name); }
 
   std::string found() const {
     switch (peek().kind) {
@@ -160,7 +159,7 @@ class Parser {
       } else if (peek().kind == TokenKind::kBlockBegin) {
         take();
         if (peek().kind != TokenKind::kName) return malformed("expected a statement");
-        if (std::find(ends.begin(), ends.end(), peek().text) != ends.end()) return body;
+        if (contains(ends, peek().text)) return body;
         PW_ASSIGN_OR_RETURN(Statement statement, parse_statement());
         body.push_back(std::move(statement));
       } else if (peek().kind == TokenKind::kEnd && ends.size() == 0) {
