@@ -97,7 +97,7 @@ Status Core::check(const Request& request) const {
     std::string message = "prompt has " + std::to_string(request.prompt.size()) +
                           " tokens, the context is " + std::to_string(context) +
                           " tokens for prompt and answer together";
-    if (context == pool_tokens_served_) message += " (as much as the KV memory holds)";
+    if (context == pool_tokens_) message += " (as much as the KV memory holds)";
     return {ErrorCode::kContextTooLong, std::move(message)};
   }
   const uint32_t vocab_size = executor_.vocab_size();

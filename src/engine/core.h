@@ -172,6 +172,7 @@ class Core {
        const Options& options, std::unique_ptr<kv::KvCache> cache);
 
   static uint32_t pool_tokens_of(const kv::Geometry& geometry, std::span<const uint32_t> blocks);
+  uint32_t context_of(uint32_t pool_tokens) const;
   void serve_context(uint32_t pool_tokens);
   Status check_accepted(uint32_t context) const;
 
@@ -233,9 +234,10 @@ class Core {
   Options options_;
   const uint32_t groups_;
   uint32_t step_tokens_ = 0, step_runs_ = 0;
-  uint32_t pool_tokens_ = 0;    // positions that the pool holds for one sequence
   uint32_t context_asked_ = 0;  // 0: as much as the pool holds
-  std::atomic<uint32_t> context_served_{0}, pool_tokens_served_{0};  // for check()
+  // Also read by check(), on any thread: the served context, and the positions that the pool holds
+  // for one sequence.
+  std::atomic<uint32_t> context_served_{0}, pool_tokens_{0};
   std::unique_ptr<kv::KvCache> cache_;
   sampling::Sampler sampler_;
 

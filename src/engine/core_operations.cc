@@ -22,10 +22,14 @@ uint32_t Core::pool_tokens_of(const kv::Geometry& geometry, std::span<const uint
   return static_cast<uint32_t>(tokens);
 }
 
+/// What is served of a pool that holds so many positions for one sequence.
+uint32_t Core::context_of(uint32_t pool_tokens) const {
+  return context_asked_ == 0 ? pool_tokens : std::min(context_asked_, pool_tokens);
+}
+
 void Core::serve_context(uint32_t pool_tokens) {
   pool_tokens_ = pool_tokens;
-  options_.context_max = context_asked_ == 0 ? pool_tokens : std::min(context_asked_, pool_tokens);
-  pool_tokens_served_ = pool_tokens_;
+  options_.context_max = context_of(pool_tokens);
   context_served_ = options_.context_max;
 }
 
@@ -55,8 +59,7 @@ Status Core::check_accepted(uint32_t context) const {
 Status Core::resize(std::span<const uint32_t> blocks) {
   PW_CHECK(blocks.size() == groups_);
   const uint32_t pool_tokens = pool_tokens_of(executor_.geometry(), blocks);
-  const uint32_t context =
-      context_asked_ == 0 ? pool_tokens : std::min(context_asked_, pool_tokens);
+  const uint32_t context = context_of(pool_tokens);
   if (context < 2) {
     return {ErrorCode::kInvalidArgument, "the pool would hold " + std::to_string(context) +
                                              " tokens: a prompt and an answer need at least 2"};
