@@ -18,7 +18,6 @@ bench/results/fuzz-<commit>-<time>.{md,json}.
 import argparse
 import datetime
 import json
-import os
 import pathlib
 import re
 import resource
@@ -26,6 +25,8 @@ import shutil
 import subprocess
 import sys
 import time
+
+from provenance import commit, cpu_name
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FUZZ = ROOT / "tests/fuzz"
@@ -50,20 +51,6 @@ FULL_RUN_MINUTES = 10
 def shown(path):
     path = pathlib.Path(path)
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
-
-
-def commit():
-    def git(*args):
-        return subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True,
-                              check=False).stdout.strip()
-    return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("diff", "HEAD", "--", "src")
-                                                     else "")
-
-
-def cpu_name():
-    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    found = re.search(r"model name\s*: (.*)", text)
-    return f"{found.group(1) if found else 'unknown CPU'}, {os.cpu_count()} CPUs"
 
 
 def lowly(command):

@@ -24,6 +24,10 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from provenance import commit, cpu_name
+
 PROGRAM = ROOT / "build/release/pagewise"
 MODELS = ["models/gemma-3-270m-q4_k_m.gguf", "models/SmolLM2-135M-Instruct.Q4_1.gguf"]
 CASES = ["cold", "the same again", "the next turn", "another end"]
@@ -100,15 +104,6 @@ def summary(rounds):
     return out
 
 
-def git(*arguments):
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def cpu():
-    text = pathlib.Path("/proc/cpuinfo").read_text()
-    return f"{re.search('model name.*: (.*)', text).group(1)}, {text.count('processor')} CPUs"
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens", type=int, default=3000)
@@ -117,7 +112,7 @@ def main():
     options = parser.parse_args()
     seed = random.randrange(2**32)
     now = datetime.datetime.now(datetime.timezone.utc)
-    result = {"time": now.strftime("%Y-%m-%d %H:%M UTC"), "commit": git("rev-parse", "--short=12", "HEAD"), "cpu": cpu(),
+    result = {"time": now.strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(), "cpu": cpu_name(),
               "threads": options.threads, "rounds": options.rounds, "seed": seed, "models": {}}
     lines = [f"# Known prompts: time to the first token\n\n{result['time']}, commit {result['commit']}, {result['cpu']}, "
              f"{options.threads} threads, {options.rounds} rounds, prompts of {options.tokens} tokens; medians (smallest "

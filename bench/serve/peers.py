@@ -33,6 +33,10 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from provenance import commit, cpu_name
+
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 START_SECONDS_MAX = 120
 CONTEXT = 8192
@@ -175,22 +179,6 @@ LONG_WORK = {
 
 
 # ---------------------------------------------------------------- report
-
-
-def cpu_name():
-    text = pathlib.Path("/proc/cpuinfo").read_text()
-    name = re.search(r"model name\s*: (.*)", text)
-    flags = set(re.search(r"flags\s*: (.*)", text).group(1).split())
-    known = [f for f in ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8") if f in flags]
-    return f"{name.group(1) if name else 'unknown'} ({' '.join(known)}), {os.cpu_count()} CPUs"
-
-
-def commit():
-    def git(*args):
-        return subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True,
-                              check=False).stdout.strip()
-    return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("diff", "HEAD", "--", "src")
-                                                     else "")
 
 
 def summary(values):

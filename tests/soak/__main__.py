@@ -15,12 +15,15 @@ import platform
 import secrets
 import shutil
 import signal
-import subprocess
 import sys
 
 from run import Run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from provenance import commit, cpu_model
+
 PROGRAM = os.environ.get("PAGEWISE_BIN") or str(ROOT / "build/release/pagewise")
 MODELS = ("models/SmolLM2-135M-Instruct.Q4_1.gguf", "models/gemma-3-270m-q4_k_m.gguf")
 CLIENTS = 20
@@ -57,18 +60,6 @@ def arguments():
     return options
 
 
-def commit():
-    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"],
-                          capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-def machine():
-    names = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-             if line.startswith("model name")]
-    return {"cpu": names[0] if names else platform.machine(), "cores": os.cpu_count(), "system": platform.platform()}
-
-
 async def soak(options, folder):
     """Runs all at once; a signal ends them, and with them their servers."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
@@ -90,7 +81,8 @@ def main():
         return 1
     held = not any(run.violations for run in runs)
     result = {"what": "soak", "held": held, "began": f"{began:%Y-%m-%dT%H:%M:%SZ}", "commit": commit(),
-              "machine": machine(), "minutes": options.minutes, "seed": options.seed, "clients": options.clients,
+              "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform()},
+              "minutes": options.minutes, "seed": options.seed, "clients": options.clients,
               "servers": [run.figures() for run in runs]}
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
