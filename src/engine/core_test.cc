@@ -15,13 +15,6 @@ namespace {
 
 constexpr uint64_t kSeed = 20261130;
 
-FakeExecutorOptions pool(uint32_t block_tokens, uint32_t blocks) {
-  FakeExecutorOptions options;
-  options.block_tokens = block_tokens;
-  options.blocks = blocks;
-  return options;
-}
-
 std::vector<TokenId> prompt_of(std::size_t tokens, uint64_t seed = kSeed) {
   Prng prng(seed);
   return random_tokens(prng, tokens, 64);

@@ -12,13 +12,6 @@ namespace {
 
 constexpr uint32_t kVocab = 64;
 
-FakeExecutorOptions pool(uint32_t block_tokens, uint32_t blocks) {
-  FakeExecutorOptions options;
-  options.block_tokens = block_tokens;
-  options.blocks = blocks;
-  return options;
-}
-
 std::vector<TokenId> prompt_of(std::size_t tokens, uint64_t seed) {
   Prng prng(seed);
   return random_tokens(prng, tokens, kVocab);

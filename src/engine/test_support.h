@@ -20,6 +20,14 @@
 
 namespace pagewise::engine {
 
+/// A machine with one pool.
+inline FakeExecutorOptions pool(uint32_t block_tokens, uint32_t blocks) {
+  FakeExecutorOptions options;
+  options.block_tokens = block_tokens;
+  options.blocks = blocks;
+  return options;
+}
+
 /// One choice as its client saw it.
 struct ChoiceRecord {
   std::string text;

@@ -9,17 +9,10 @@
 
 #include "base/prng.h"
 #include "kv/kv_cache.h"
+#include "kv/test_tokens.h"
 
 namespace pagewise::kv {
 namespace {
-
-using Tokens = std::vector<TokenId>;
-
-Tokens tokens(std::initializer_list<int32_t> values) {
-  Tokens out;
-  for (int32_t value : values) out.emplace_back(value);
-  return out;
-}
 
 /// Blocks of 4 tokens, leases of 5 and 60 units of time.
 std::unique_ptr<KvCache> make_cache(std::vector<CacheGroup> groups) {

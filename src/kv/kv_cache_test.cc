@@ -8,17 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "kv/test_tokens.h"
+
 namespace pagewise::kv {
 namespace {
 
-using Tokens = std::vector<TokenId>;
 using Ids = std::vector<uint32_t>;
 
-Tokens tokens(std::initializer_list<int32_t> values) {
-  Tokens out;
-  for (int32_t value : values) out.emplace_back(value);
-  return out;
-}
 /// first, first + 1, ...: `count` tokens.
 Tokens range(int32_t first, uint32_t count) {
   Tokens out;

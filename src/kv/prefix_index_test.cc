@@ -8,17 +8,10 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "kv/test_tokens.h"
 
 namespace pagewise::kv {
 namespace {
-
-using Tokens = std::vector<TokenId>;
-
-Tokens tokens(std::initializer_list<int32_t> values) {
-  Tokens out;
-  for (int32_t value : values) out.emplace_back(value);
-  return out;
-}
 
 class PrefixIndexTest : public testing::Test {
  protected:
