@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/process.h"
+#include "cli/terminal_text.h"
 #include "server/explain/cause.h"
 #include "server/http_client.h"
 
@@ -71,32 +72,15 @@ std::string_view text(const json::value& value) {
   return value.is_string() ? std::string_view(value.get_string()) : std::string_view();
 }
 
-/// One line of text with what is no visible character spelled out.
+/// One line of text with what is no visible character spelled out: blanks that look like others or
+/// like nothing, too, because they are what a miss may be about.
 std::string visible(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const std::string_view rest = text.substr(i);
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
-    } else if (rest.starts_with("\xC2\xA0")) {
-      out += "\\u00a0";
-      i += 1;
-    } else if (rest.starts_with("\xEF\xBB\xBF")) {
-      out += "\\ufeff";
-      i += 2;
-    } else if (rest.starts_with("\xE2\x80\x8B")) {
-      out += "\\u200b";
-      i += 2;
-    } else {
-      out += c;
-    }
+  constexpr std::pair<std::string_view, std::string_view> kBlanks[] = {
+      {"\xC2\xA0", "\\u00a0"}, {"\xEF\xBB\xBF", "\\ufeff"}, {"\xE2\x80\x8B", "\\u200b"}};
+  std::string out = one_line(text, text.size());
+  for (const auto& [blank, spelled] : kBlanks) {
+    for (std::size_t at = 0; (at = out.find(blank, at)) != std::string::npos;)
+      out.replace(at, blank.size(), spelled);
   }
   return out;
 }
@@ -162,7 +146,7 @@ std::string rendered(const json::object& answer) {
   const json::object& gain = answer.at("gain").as_object();
   const std::string_view cause = text(answer.at("cause"));
   line("cause", cause.empty() ? "none" : cause);
-  line("", text(answer.at("note")));
+  line("", one_line(text(answer.at("note")), 1000));
   if (const int64_t tokens = integer(gain.at("tokens")); tokens > 0) {
     std::string worth = fmt::format("{} tokens", grouped(tokens));
     if (gain.at("ms").is_number()) {
@@ -183,8 +167,7 @@ std::string refusal(const server::HttpAnswer& answer) {
     const json::value* text = object == nullptr ? nullptr : object->if_contains("message");
     if (text != nullptr && text->is_string()) message = std::string_view(text->get_string());
   }
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  return fmt::format("the server answered {}: {}", answer.status, message);
+  return fmt::format("the server answered {}: {}", answer.status, one_line(message, 1000));
 }
 
 Status explain(const ExplainFlags& flags) {

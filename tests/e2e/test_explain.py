@@ -204,6 +204,19 @@ def test_the_command_shows_a_person_what_differs(inn, tmp_path, nonce):
     assert json.loads(piped.stdout)["cause"] == "time_stamp"
 
 
+def test_the_command_shows_control_characters_and_blanks_and_obeys_none(inn, tmp_path, nonce):
+    def body(ending):
+        return {"model": "claude-x", "max_tokens": 1, "system": f"{nonce} {MANUAL} so:{ending}",
+                "messages": [{"role": "user", "content": "Hi"}]}
+    send(inn, "/v1/messages", body("\x1b[2J and \x9b2J"))
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps(body("\xa0\u200b\x9b31m")))
+    shown = run("--url", inn.base, request)
+    assert shown.returncode == 0, shown.stderr
+    assert not [c for c in shown.stdout if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160], shown.stdout
+    assert "\\u00a0" in shown.stdout and "\u241b" in shown.stdout
+
+
 def test_the_command_says_in_one_line_what_went_wrong(inn, tmp_path):
     request = tmp_path / "request.json"
     request.write_text(json.dumps({"model": "nobody", "messages": [{"role": "user", "content": "Hi"}]}))
