@@ -154,22 +154,26 @@ void KvArena::commit(uint32_t group, std::span<const BlockId> blocks) {
 }
 
 void KvArena::release(uint32_t group, std::span<const BlockId> blocks) {
+  PW_CHECK(group < groups_.size());
   Group& state = groups_[group];
   for (const BlockId id : blocks) {
-    std::byte* const bytes = block(group, id);
+    PW_CHECK(id.value < state.blocks);
     if (!state.used[id.value]) continue;
     // Private anonymous memory reads as zeros after this, so `used` may be cleared. Should the
     // system refuse, the block stays marked and commit() zeroes it.
-    if (madvise(bytes, geometry_.block_stride(group), MADV_DONTNEED) != 0) continue;
     state.used[id.value] = false;
-    state.used_count--;
-    release_around(group, id);
+    const std::span<std::byte> unused = unused_around(group, id);
+    if (madvise(unused.data(), unused.size(), MADV_DONTNEED) != 0) {
+      state.used[id.value] = true;
+    } else {
+      state.used_count--;
+    }
   }
 }
 
-/// A huge page that came with a block has unused neighbours in it, which nobody else would give
-/// back.
-void KvArena::release_around(uint32_t group, BlockId id) {
+/// The block and its unused neighbours within the huge pages that it lies in: these came with it,
+/// and nobody else would give them back.
+std::span<std::byte> KvArena::unused_around(uint32_t group, BlockId id) const {
   const Group& state = groups_[group];
   const uint64_t stride = geometry_.block_stride(group);
   const uint64_t page_begin = id.value * stride / kHugePageBytes * kHugePageBytes;
@@ -180,7 +184,7 @@ void KvArena::release_around(uint32_t group, BlockId id) {
   uint64_t first = id.value, end = uint64_t{id.value} + 1;
   while (first > 0 && first * stride > page_begin && unused(first - 1)) --first;
   while (end < state.blocks_reserved && end * stride < page_end && unused(end)) ++end;
-  (void)madvise(state.base + first * stride, (end - first) * stride, MADV_DONTNEED);
+  return {state.base + first * stride, (end - first) * stride};
 }
 
 void KvArena::copy(uint32_t group, BlockId from, BlockId to, uint32_t positions) {

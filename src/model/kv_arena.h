@@ -88,7 +88,7 @@ class KvArena {
     std::vector<bool> used;  // written or handed out since the memory last came from the system
     uint32_t used_count = 0;
   };
-  void release_around(uint32_t group, BlockId id);
+  std::span<std::byte> unused_around(uint32_t group, BlockId id) const;
   explicit KvArena(kv::Geometry geometry) : geometry_(std::move(geometry)) {}
 
   kv::Geometry geometry_;
