@@ -30,7 +30,8 @@ struct BpeVocabulary : Vocabulary {  // tokens in the byte alphabet, except spec
 class BpeTokenizer final : public VocabularyTokenizer {
  public:
   /// The strings of `vocabulary` are copied. Errors: kUnsupported naming the pre-tokenizer;
-  /// kMalformed naming the metadata key and the entry. Cost: about 50 ms for 50,000 tokens.
+  /// kMalformed naming the metadata key and the entry. Cost: 75 ms for 49,152 tokens (Xeon, 2.1
+  /// GHz).
   static Result<std::unique_ptr<Tokenizer>> create(const BpeVocabulary& vocabulary);
 
   std::optional<TokenId> find(std::string_view spelling) const override;

@@ -26,7 +26,7 @@ struct SpmVocabulary : Vocabulary {
 class SpmTokenizer final : public VocabularyTokenizer {
  public:
   /// The strings of `vocabulary` are copied. Errors: kMalformed naming the metadata key and the
-  /// entry. Cost: about 60 ms for 262,144 tokens.
+  /// entry. Cost: 70 to 97 ms for 262,144 tokens (Xeon, 2.1 GHz).
   static Result<std::unique_ptr<Tokenizer>> create(const SpmVocabulary& vocabulary);
 
   std::optional<TokenId> find(std::string_view spelling) const override;
