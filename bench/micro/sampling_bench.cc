@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -82,7 +83,10 @@ int run(uint32_t vocabulary, int rounds, bool json) {
   for (int round = 0; round < rounds; ++round) {
     for (Row& row : table) {
       const double begin = now_us();
-      sampler.sample(logits, row.params, {prompt, answer}, 0, static_cast<uint64_t>(round), out);
+      if (!sampler.sample(logits, row.params, {prompt, answer}, 0, static_cast<uint64_t>(round),
+                          out)) {
+        std::abort();
+      }
       row.us.push_back(now_us() - begin);
     }
   }
