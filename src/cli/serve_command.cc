@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/thread_name.h"
 #include "cli/commands.h"
 #include "cli/model_file.h"
 #include "cli/pool_size.h"
@@ -159,6 +160,7 @@ class NetworkThread {
  public:
   NetworkThread(server::HttpServer& listener, server::LoadingGate& gate)
       : listener_(listener), thread_([this, &gate] {
+          name_this_thread("network");
           listener_.run(gate);
           // A signal before the model is there: nothing is under way that could be finished.
           if (!gate.is_open() && !failed_) std::_Exit(0);

@@ -654,7 +654,12 @@ void Core::learn_step_time(TimeNs step_ns) {
 void Core::fail_runs(const Status& status) {
   std::vector<RequestId> failed;
   for (const Run& run : runs_) failed.push_back(run.sequence->job->id);
-  for (const RequestId id : failed) {
+  fail(failed, status);
+}
+
+/// Those of the requests that are still here end with an error; an id may stand there twice.
+void Core::fail(std::span<const RequestId> requests, const Status& status) {
+  for (const RequestId id : requests) {
     const auto it = jobs_.find(id);
     if (it != jobs_.end()) end_early(*it->second, status, FinishReason::kError);
   }
