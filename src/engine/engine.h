@@ -40,6 +40,7 @@ struct Options {
   double lease_share = 0.5;
   uint32_t cache_tokens_min = 0;  // markers below this many tokens do not count; 0: one block
   uint32_t tariffs = 1;           // that the ledger tells apart (CacheOptions::tariff)
+  kv::CacheMode cache_mode = kv::CacheMode::kNative;  // what joining a running prefill is called
   /// Memory of blocks that have been free for so long goes back to the system.
   TimeNs idle_release_ns = 10'000'000'000;
 };

@@ -25,6 +25,7 @@ struct ApiSetup {
   ServedModel model;
   ApiKeys keys;
   PriceTable prices;
+  bool strict_markers = false;  // anthropic::ParseOptions
   EnginePort engine;
   OperatorPort operators;
   std::function<telemetry::EngineSnapshot()> snapshot;

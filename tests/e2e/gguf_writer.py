@@ -122,19 +122,21 @@ def _byte_tokens():
 
 
 @functools.cache
-def _weights(name, count):
+def _weights(name, count, factor):
     noise = random.Random(name)
-    return struct.pack(f"<{count}f", *(1.0 if "norm" in name else noise.uniform(-0.1, 0.1)
+    return struct.pack(f"<{count}f", *(factor * (1.0 if "norm" in name else noise.uniform(-0.1, 0.1))
                                        for _ in range(count)))
 
 
 class TinyModel:
     """A whole llama model of two layers with random weights: it runs, and says nothing sensible.
-    `keys` and `tensors` are lists to be changed before `bytes()` is asked for."""
+    `keys` and `tensors` are lists to be changed before `bytes()` is asked for; `factors` has tensors
+    whose weights are that many times larger."""
 
     WIDTH, FFN, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
 
     def __init__(self):
+        self.factors = {}
         tokens = _byte_tokens() + ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll"]
         head = self.WIDTH // self.HEADS
         numbers = {"block_count": self.LAYERS, "context_length": 256, "embedding_length": self.WIDTH,
@@ -178,6 +180,6 @@ class TinyModel:
         for name, shape, kind in self.tensors:
             data += bytes(-len(data) % 32)
             writer.tensor(name, shape, kind, len(data))
-            data += _weights(name, min(math.prod(shape), 1 << 20))
+            data += _weights(name, min(math.prod(shape), 1 << 20), self.factors.get(name, 1.0))
         header = writer.header()
         return header + bytes(-len(header) % 32) + data
