@@ -725,7 +725,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       const NodeId node = entry_node(
           parent, below, computed.subspan(std::size_t{depth} * config.block_tokens, tail_tokens));
       if (!node.valid() || !holds_window(node, pending.tokens)) {
-        leases.lose(index.root(sequence.tail));
+        leases.lose(sequence.space->second.root);
         continue;
       }
       leases.write(parent, node, tail_tokens, pending.lease, pending.start, sequence.promise);
@@ -976,7 +976,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       if (leases.set_limits(rooms)) break;
       if (!sequence.open || !sequence.promise) continue;
       for (std::size_t i = 0; i < sequence.pending.size(); ++i)
-        leases.lose(index.root(sequence.tail));
+        leases.lose(sequence.space->second.root);
       drop_promises(sequence);
     }
     PW_CHECK(leases.set_limits(rooms));

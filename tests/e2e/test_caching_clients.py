@@ -10,12 +10,28 @@ import pytest
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched
 import litellm  # noqa: E402
 
+from conftest import serving  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
 MARK = {"cache_control": {"type": "ephemeral"}}
 RULE = "The guests of this house close the door behind them. "
 
 
 def text(words, **more):
     return {"type": "text", "text": words, **more}
+
+
+@pytest.fixture(scope="module")
+def server():
+    """One of its own: what is leased here takes no other test's share."""
+    with serving("--kv-memory", "512MiB", "--alias", "*") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_leased(server):
+    server.ok("/v1/cache/clear", {})
 
 
 class Vendor:
@@ -29,7 +45,7 @@ class Vendor:
     def send(self, system, messages, tokens=2, **more):
         """(input, created, read, answer's text)"""
         answer = self.client.messages.create(model="claude-x", max_tokens=tokens, system=system, messages=messages,
-                                             **more)
+                                             extra_body={"temperature": 0}, **more)
         usage = answer.usage
         return (usage.input_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens,
                 "".join(block.text for block in answer.content))
@@ -45,7 +61,7 @@ class Lite:
 
     def send(self, system, messages, tokens=2, **more):
         answer = litellm.completion(model="anthropic/claude-x", api_base=self.base, api_key="key", max_tokens=tokens,
-                                    messages=[{"role": "system", "content": system}, *messages], **more)
+                                    temperature=0, messages=[{"role": "system", "content": system}, *messages], **more)
         usage = answer.usage
         created, read = usage.cache_creation_input_tokens, usage.cache_read_input_tokens
         assert usage.prompt_tokens_details.cached_tokens == read

@@ -53,6 +53,18 @@ class Case:
                 by_ttl["ephemeral_1h_input_tokens"], usage["input_tokens"])
 
 
+@pytest.fixture(scope="module")
+def server():
+    """One of its own: what is leased here takes no other test's share."""
+    with serving("--kv-memory", "512MiB", "--alias", "*") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_leased(server):
+    server.ok("/v1/cache/clear", {})
+
+
 @pytest.fixture
 def case(server, nonce):
     return Case(server, nonce)
