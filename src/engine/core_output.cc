@@ -113,7 +113,8 @@ bool Core::sample(Sequence& sequence, std::span<const float> logits) {
   const std::span<const TokenId> tokens = sequence.tokens;
   const sampling::History history{tokens.first(job.prompt_tokens),
                                   tokens.subspan(job.prompt_tokens)};
-  if (!sampler_.sample(logits, job.request.sampling, history, sequence.choice, tokens.size(),
+  const uint64_t position = tokens.size();
+  if (!sampler_.sample(logits, job.request.sampling, history, sequence.choice, position,
                        sampled_)) {
     return false;
   }
