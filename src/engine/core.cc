@@ -45,6 +45,7 @@ Result<std::unique_ptr<Core>> Core::create(model::Executor& executor,
   config.lease_1h_ns = options.lease_1h_ns;
   config.lease_share = options.lease_share;
   config.cache_tokens_min = options.cache_tokens_min;
+  config.cache_mode = options.cache_mode;
   PW_ASSIGN_OR_RETURN(auto cache, kv::KvCache::create(config));
   auto core =
       std::unique_ptr<Core>(new Core(executor, tokenizer, clock, options, std::move(cache)));
