@@ -95,6 +95,19 @@ QuantizedBlock quantize_block(const float* x) {
   return block;
 }
 
+KvGroup quantize_kv(const float* x) {
+  KvGroup group{};
+  float amax = 0.0f;
+  for (std::size_t i = 0; i < kKvScaleGroup; ++i) amax = std::max(amax, std::fabs(x[i]));
+  group.scale = float_to_half(std::min(amax / 127.0f, 65504.0f));
+  const float scale = half_to_float(group.scale);
+  for (std::size_t i = 0; i < kKvScaleGroup && scale > 0; ++i) {
+    const float code = std::nearbyint(x[i] * (1.0f / scale));
+    group.codes[i] = static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f));
+  }
+  return group;
+}
+
 namespace {
 
 /// One block of 32 weights of the integer family: w = d * (integer scale of its half) * code + m.
