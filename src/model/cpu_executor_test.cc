@@ -189,6 +189,25 @@ std::vector<LlamaShape> shapes() {
                     .ffn = 160,
                     .type = TensorType::kQ5_0,
                     .head_type = TensorType::kQ5_0});
+  shapes.push_back({.embedding = 256,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .head_dim = 64,
+                    .rope_dims = 64,
+                    .ffn = 256,
+                    .type = TensorType::kQ5_K,
+                    .head_type = TensorType::kIQ4_NL});
+  shapes.push_back({.embedding = 96, .type = TensorType::kIQ4_NL, .head_type = TensorType::kQ4_0});
+  shapes.push_back({.embedding = 72,
+                    .heads = 3,
+                    .kv_heads = 1,
+                    .head_dim = 24,
+                    .rope_dims = 24,
+                    .ffn = 90,
+                    .type = TensorType::kBF16,
+                    .head_type = TensorType::kF16,
+                    .tied = false});
+  shapes.push_back({.layers = 1, .type = TensorType::kF16, .head_type = TensorType::kBF16});
   return shapes;
 }
 
