@@ -2,8 +2,9 @@
 // Kernels beside the limits of the machine they ran on. Shapes are SmolLM2-135M's: all layers'
 // weights pass in every measurement, so decode reads them from memory as in a real step.
 //
-//   pagewise_bench_kernels [--threads 1,2] [--only linear,attention] [--isa AVX2]
-//   [--seconds 0.25]
+//   pagewise_bench_kernels [--threads 1,2] [--only linear,attention] [--types Q4_1,Q4_K]
+//   [--isa AVX2] [--seconds 0.25] [--json]
+#include <fmt/format.h>
 #include <hwy/targets.h>
 
 #include <CLI/CLI.hpp>
@@ -24,6 +25,7 @@
 #include "kernels/ops.h"
 #include "kernels/thread_pool.h"
 #include "micro/machine_limits.h"
+#include "micro/rows.h"
 
 namespace pagewise::bench {
 namespace {
@@ -38,6 +40,8 @@ using kernels::ThreadPool;
 // On a busy machine the processor time of one thread is a steadier measure than the time on the
 // wall.
 bool use_cpu_time = false;
+
+bool print_json = false;
 
 double now_seconds() {
   if (use_cpu_time) {
@@ -98,13 +102,26 @@ Limits measure_limits(ThreadPool& pool, double seconds) {
   limits.fma_gflops = operations / fma.median / 1e9;
   const Times dot = measure(seconds, [&] { run(int_dot_loop); });
   limits.int_gops = operations / dot.median / 1e9;
-  std::printf(
-      "threads %zu: read %.1f GB/s [%.1f..%.1f], f32 FMA %.0f GFLOP/s [%.0f..%.0f], integer dot "
-      "%.0f GOP/s\n",
-      pool.threads(), limits.read_gbs, static_cast<double>(buffer.size()) / read.worst / 1e9,
-      static_cast<double>(buffer.size()) / read.best / 1e9, limits.fma_gflops,
-      limits.fma_gflops * fma.median / fma.worst, limits.fma_gflops * fma.median / fma.best,
-      limits.int_gops);
+  const double read_low = static_cast<double>(buffer.size()) / read.worst / 1e9;
+  const double read_high = static_cast<double>(buffer.size()) / read.best / 1e9;
+  const double fma_low = limits.fma_gflops * fma.median / fma.worst;
+  const double fma_high = limits.fma_gflops * fma.median / fma.best;
+  print_row(print_json, "limits",
+            {{"isa", std::string(kernels::isa_name())},
+             {"threads", static_cast<double>(pool.threads())},
+             {"read_gb_per_s", limits.read_gbs},
+             {"read_gb_per_s_min", read_low},
+             {"read_gb_per_s_max", read_high},
+             {"fma_gflop_per_s", limits.fma_gflops},
+             {"fma_gflop_per_s_min", fma_low},
+             {"fma_gflop_per_s_max", fma_high},
+             {"dot_gop_per_s", limits.int_gops},
+             {"dot_gop_per_s_min", limits.int_gops * dot.median / dot.worst},
+             {"dot_gop_per_s_max", limits.int_gops * dot.median / dot.best}},
+            fmt::format("threads {}: read {:.1f} GB/s [{:.1f}..{:.1f}], f32 FMA {:.0f} GFLOP/s "
+                        "[{:.0f}..{:.0f}], integer dot {:.0f} GOP/s",
+                        pool.threads(), limits.read_gbs, read_low, read_high, limits.fma_gflops,
+                        fma_low, fma_high, limits.int_gops));
   return limits;
 }
 
@@ -123,25 +140,38 @@ constexpr Shape kLayerOf256[] = {{512, 512},  {256, 512},  {256, 512}, {512, 512
 LinearWeights random_weights(Prng& prng, TensorType type, Shape shape,
                              std::vector<std::byte>& data) {
   data.resize(shape.outputs * kernels::row_bytes(type, shape.columns));
+  const TensorTypeInfo& info = *tensor_type_info(type);
+  // Plain values: random bits would be infinities, and denormals, which are slow.
+  if (info.block_elements == 1) {
+    for (std::size_t at = 0; at < data.size(); at += info.block_bytes) {
+      const auto value = static_cast<float>(prng.uniform() - 0.5);
+      uint32_t bits = 0;
+      std::memcpy(&bits, &value, 4);
+      if (type == TensorType::kF16) bits = kernels::float_to_half(value);
+      if (type == TensorType::kBF16) bits >>= 16;
+      std::memcpy(data.data() + at, &bits, info.block_bytes);
+    }
+    return LinearWeights::pack(type, shape.outputs, shape.columns, data).value();
+  }
   for (std::size_t i = 0; i + 8 <= data.size(); i += 8) {
     const uint64_t bits = prng.next();
     std::memcpy(data.data() + i, &bits, 8);
   }
   // Scales: any finite value; a NaN costs the same but would be unfair to look at.
-  const std::size_t block = tensor_type_info(type)->block_bytes;
+  const std::size_t block = info.block_bytes;
   const uint16_t scale = kernels::float_to_half(0.01f);
   for (std::size_t at = 0; at + 4 <= data.size(); at += block) {
-    if (block > 4) {
-      const bool minimum = type == TensorType::kQ4_1 || type == TensorType::kQ4_K;
-      std::memcpy(data.data() + at + (type == TensorType::kQ6_K ? block - 2 : 0), &scale, 2);
-      std::memcpy(data.data() + at + 2, &scale, minimum ? 2 : 0);
-    }
+    const bool minimum = type == TensorType::kQ4_1 || type == TensorType::kQ5_1 ||
+                         type == TensorType::kQ4_K || type == TensorType::kQ5_K;
+    std::memcpy(data.data() + at + (type == TensorType::kQ6_K ? block - 2 : 0), &scale, 2);
+    std::memcpy(data.data() + at + 2, &scale, minimum ? 2 : 0);
   }
   return LinearWeights::pack(type, shape.outputs, shape.columns, data).value();
 }
 
-void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, std::size_t layers,
-                  double seconds) {
+void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, double seconds) {
+  // Types that are decoded to f32 take so long that fewer layers say as much.
+  const std::size_t layers = kernels::linear_packs(type) ? 30 : 4;
   Prng prng(1);
   const std::span<const Shape> shapes =
       tensor_type_info(type)->block_elements == 256 ? std::span<const Shape>(kLayerOf256) : kLayer;
@@ -185,12 +215,26 @@ void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, std::
     const double gflops = 2 * values * static_cast<double>(rows) / times.median / 1e9;
     const double of_read = 100 * gbs / limits.read_gbs;
     const double of_compute = 100 * gflops / compute;
-    std::printf(
-        "linear %-5s threads %zu rows %3zu: %8.3f ms [%.3f..%.3f] %6.1f GB/s (%3.0f %% of read) "
-        "%7.1f GFLOP/s (%3.0f %% of %s)\n",
-        std::string(tensor_type_info(type)->name).c_str(), pool.threads(), rows, times.median * 1e3,
-        times.best * 1e3, times.worst * 1e3, gbs, of_read, gflops, of_compute,
-        integer ? "integer dot" : "FMA");
+    const std::string name(tensor_type_info(type)->name);
+    const char* unit = integer ? "integer dot" : "FMA";
+    print_row(
+        print_json, "linear",
+        {{"type", name},
+         {"threads", static_cast<double>(pool.threads())},
+         {"rows", static_cast<double>(rows)},
+         {"layers", static_cast<double>(layers)},
+         {"ms", times.median * 1e3},
+         {"ms_min", times.best * 1e3},
+         {"ms_max", times.worst * 1e3},
+         {"gb_per_s", gbs},
+         {"percent_of_read", of_read},
+         {"gflop_per_s", gflops},
+         {"percent_of_compute", of_compute},
+         {"compute", unit}},
+        fmt::format("linear {:<6} threads {} rows {:3}: {:8.3f} ms [{:.3f}..{:.3f}] {:6.1f} GB/s "
+                    "({:3.0f} % of read) {:7.1f} GFLOP/s ({:3.0f} % of {})",
+                    name, pool.threads(), rows, times.median * 1e3, times.best * 1e3,
+                    times.worst * 1e3, gbs, of_read, gflops, of_compute, unit));
   }
 }
 
@@ -250,27 +294,54 @@ void bench_attention(ThreadPool& pool, const Limits& limits, const char* name, u
   const double bytes = static_cast<double>(layer_stride) * kLayers * next;
   const double gbs = bytes / times.median / 1e9;
   const double gflops = 2 * products / times.median / 1e9;
-  std::printf(
-      "attention %s threads %zu sequences %2u x %3u rows, context %4u (%u shared): %8.3f ms "
-      "[%.3f..%.3f] "
-      "%6.1f GB/s (%3.0f %% of read) %6.1f GFLOP/s (%3.0f %% of FMA)\n",
-      name, pool.threads(), sequences, rows, context, shared, times.median * 1e3, times.best * 1e3,
-      times.worst * 1e3, gbs, 100 * gbs / limits.read_gbs, gflops,
-      100 * gflops / limits.fma_gflops);
+  print_row(print_json, "attention",
+            {{"kind", name},
+             {"threads", static_cast<double>(pool.threads())},
+             {"sequences", static_cast<double>(sequences)},
+             {"rows", static_cast<double>(rows)},
+             {"context", static_cast<double>(context)},
+             {"shared", static_cast<double>(shared)},
+             {"ms", times.median * 1e3},
+             {"ms_min", times.best * 1e3},
+             {"ms_max", times.worst * 1e3},
+             {"gb_per_s", gbs},
+             {"percent_of_read", 100 * gbs / limits.read_gbs},
+             {"gflop_per_s", gflops},
+             {"percent_of_compute", 100 * gflops / limits.fma_gflops}},
+            fmt::format("attention {:<7} threads {} sequences {:2} x {:3} rows, context {:4} ({} "
+                        "shared): {:8.3f} ms [{:.3f}..{:.3f}] {:6.1f} GB/s ({:3.0f} % of read) "
+                        "{:6.1f} GFLOP/s ({:3.0f} % of FMA)",
+                        name, pool.threads(), sequences, rows, context, shared, times.median * 1e3,
+                        times.best * 1e3, times.worst * 1e3, gbs, 100 * gbs / limits.read_gbs,
+                        gflops, 100 * gflops / limits.fma_gflops));
+}
+
+/// The type of that name; kF32's number names no other, so a name that is none ends the program.
+TensorType tensor_type_of(const std::string& name) {
+  for (uint32_t number = 0; number < 64; ++number) {
+    const auto type = static_cast<TensorType>(number);
+    const TensorTypeInfo* info = tensor_type_info(type);
+    if (info != nullptr && info->name == name) return type;
+  }
+  std::fprintf(stderr, "--types %s: no such tensor type\n", name.c_str());
+  std::exit(2);
 }
 
 int run(int argc, char** argv) {
   CLI::App app{"Kernels beside the limits of this machine"};
   std::vector<std::size_t> threads = {1, 2};
   std::vector<std::string> only = {"linear", "attention"};
+  std::vector<std::string> types = {"Q4_1", "Q8_0", "Q5_0",   "Q4_K", "Q6_K",
+                                    "Q4_0", "Q5_K", "IQ4_NL", "F16",  "BF16"};
   std::string isa;
   double seconds = 0.25;
   app.add_option("--threads", threads, "Thread counts")->delimiter(',');
-  app.add_option("--only", only,
-                 "linear, attention, decode, prefill; the machine's limits come always")
+  app.add_option("--only", only, "linear, attention, decode, prefill, limits (which come always)")
       ->delimiter(',');
+  app.add_option("--types", types, "Tensor types of linear")->delimiter(',');
   app.add_option("--isa", isa, "Use this instruction set: AVX2, AVX3, AVX3_DL, EMU128");
   app.add_option("--seconds", seconds, "Time for each measurement");
+  app.add_flag("--json", print_json, "One JSON object a measurement");
   app.add_flag("--cpu-time", use_cpu_time,
                "Measure processor time, not wall time; needs --threads 1");
   CLI11_PARSE(app, argc, argv);
@@ -298,30 +369,27 @@ int run(int argc, char** argv) {
     return std::find(only.begin(), only.end(), what) != only.end();
   };
   setvbuf(stdout, nullptr, _IOLBF, 0);  // each line as it is measured, also into a pipe
-  std::printf("isa %s\n", std::string(kernels::isa_name()).c_str());
+  if (!print_json) std::printf("isa %s\n", std::string(kernels::isa_name()).c_str());
   for (const std::size_t count : threads) {
     if (count == 0) continue;
     ThreadPool pool(count);
     const Limits limits = measure_limits(pool, seconds);
     if (wanted("linear")) {
-      bench_linear(pool, limits, TensorType::kQ4_1, 30, seconds);
-      bench_linear(pool, limits, TensorType::kQ5_0, 30, seconds);
-      bench_linear(pool, limits, TensorType::kQ8_0, 30, seconds);
-      bench_linear(pool, limits, TensorType::kQ4_K, 30, seconds);
-      bench_linear(pool, limits, TensorType::kQ6_K, 30, seconds);
-      bench_linear(pool, limits, TensorType::kF16, 4, seconds);
+      for (const std::string& name : types) {
+        bench_linear(pool, limits, tensor_type_of(name), seconds);
+      }
     }
     if (wanted("decode") || wanted("attention")) {
-      for (const uint32_t context : {128u, 1024u, 4096u, 8192u}) {
-        bench_attention(pool, limits, "decode ", 1, 1, context, 0, seconds);
+      for (const uint32_t context : {128u, 512u, 1024u, 2048u, 4096u, 8192u}) {
+        bench_attention(pool, limits, "decode", 1, 1, context, 0, seconds);
       }
-      bench_attention(pool, limits, "decode ", 32, 1, 160, 0, seconds);
-      bench_attention(pool, limits, "shared ", 8, 1, 4128, 4096, seconds);
-      bench_attention(pool, limits, "shared ", 32, 1, 4128, 4096, seconds);
-      bench_attention(pool, limits, "prefix ", 1, 16, 4112, 0, seconds);
+      bench_attention(pool, limits, "decode", 32, 1, 160, 0, seconds);
+      bench_attention(pool, limits, "shared", 8, 1, 4128, 4096, seconds);
+      bench_attention(pool, limits, "shared", 32, 1, 4128, 4096, seconds);
+      bench_attention(pool, limits, "prefix", 1, 16, 4112, 0, seconds);
     }
     if (wanted("prefill") || wanted("attention")) {
-      for (const uint32_t context : {128u, 512u, 4096u, 8192u}) {
+      for (const uint32_t context : {128u, 512u, 1024u, 2048u, 4096u, 8192u}) {
         bench_attention(pool, limits, "prefill", 1, std::min(context, 512u), context, 0, seconds);
       }
     }

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/prng.h"
 #include "gguf/gguf.h"
+#include "micro/rows.h"
 #include "model/batch_driver.h"
 #include "model/cpu_executor.h"
 #include "model/spec.h"
@@ -33,6 +34,7 @@ struct Flags {
   std::string only;
   std::string isa;
   bool cpu_time = false;
+  bool json = false;
 };
 
 /// Processor time of the whole process: what is left to measure on a machine that others keep busy.
@@ -45,10 +47,16 @@ class CpuClock final : public Clock {
   }
 };
 
-void report(const std::string& what, std::vector<double> rates) {
+void report(bool json, const std::string& what, std::vector<double> rates) {
   std::sort(rates.begin(), rates.end());
-  std::printf("%-34s %8.1f tok/s  (%.1f to %.1f)\n", what.c_str(), rates[rates.size() / 2],
-              rates.front(), rates.back());
+  const double median = rates[rates.size() / 2];
+  bench::print_row(json, "forward",
+                   {{"work", what},
+                    {"tok_per_s", median},
+                    {"tok_per_s_min", rates.front()},
+                    {"tok_per_s_max", rates.back()}},
+                   fmt::format("{:<34} {:8.1f} tok/s  ({:.1f} to {:.1f})", what, median,
+                               rates.front(), rates.back()));
   std::fflush(stdout);
 }
 
@@ -87,10 +95,21 @@ int run(const Flags& flags) {
   const auto made = model::CpuExecutor::create(**file, *spec, *geometry, options);
   if (!made) return std::fprintf(stderr, "%s\n", made.error().message.c_str()), 1;
   model::CpuExecutor& executor = **made;
-  std::printf("%s, %s, %u threads; loaded in %.2f s; weights %.1f MiB, scratch %.1f MiB\n",
-              spec->name.c_str(), std::string(executor.isa()).c_str(), executor.threads(),
-              seconds_since(load_start), static_cast<double>(executor.weight_bytes()) / (1 << 20),
-              static_cast<double>(executor.scratch_bytes()) / (1 << 20));
+  const double load_s = seconds_since(load_start);
+  const double weights_mib = static_cast<double>(executor.weight_bytes()) / (1 << 20);
+  const double scratch_mib = static_cast<double>(executor.scratch_bytes()) / (1 << 20);
+  const std::string isa(executor.isa());
+  // The name is the file's text: left out of the JSON, where nothing is escaped.
+  bench::print_row(
+      flags.json, "load",
+      {{"isa", isa},
+       {"threads", static_cast<double>(executor.threads())},
+       {"s", load_s},
+       {"weights_mib", weights_mib},
+       {"scratch_mib", scratch_mib}},
+      fmt::format("{}, {}, {} threads; loaded in {:.2f} s; weights {:.1f} MiB, "
+                  "scratch {:.1f} MiB",
+                  spec->name, isa, executor.threads(), load_s, weights_mib, scratch_mib));
 
   Prng prng(1);
   const auto tokens = [&](std::size_t count) {
@@ -116,7 +135,7 @@ int run(const Flags& flags) {
       driver.finish(s, executor.limits().step_tokens_max, nowhere);
       rates.push_back(length / seconds_since(start));
     }
-    report(what, rates);
+    report(flags.json, what, rates);
   }
   for (const uint32_t context : {16U, 1024U, 4096U}) {
     const std::string what = fmt::format("decode at {}", context);
@@ -138,7 +157,7 @@ int run(const Flags& flags) {
       }
       rates.push_back(kTokens / seconds_since(start));
     }
-    report(what, rates);
+    report(flags.json, what, rates);
   }
   for (const uint32_t sequences : {4U, 8U, 32U}) {
     const std::string what = fmt::format("decode {} sequences at 128", sequences);
@@ -157,7 +176,7 @@ int run(const Flags& flags) {
       for (uint32_t t = 0; t < kTokens; ++t) driver.step(parts, nowhere);
       rates.push_back(sequences * kTokens / seconds_since(start));
     }
-    report(what, rates);
+    report(flags.json, what, rates);
   }
   return 0;
 }
@@ -174,6 +193,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--only", flags.only, "Rows whose name has this in it");
   app.add_option("--isa", flags.isa, "Use this instruction set: AVX2, AVX3, AVX3_DL, EMU128");
+  app.add_flag("--json", flags.json, "One JSON object a row");
   app.add_flag("--cpu-time", flags.cpu_time, "Processor time, not wall time; one thread only");
   CLI11_PARSE(app, argc, argv);
   if (flags.cpu_time) flags.threads = 1;

@@ -5,8 +5,10 @@
 // lines with "hash_ids", each a run of tokens; one id is taken as one token, so blocks of the trace
 // are blocks here) or on a synthetic mix of conversations, shared system prompts and a batch job.
 //
-//   pagewise_bench_kv [--trace FILE.jsonl] [--scan]   (--scan: a single-use prompt after every
-//   second request)
+//   pagewise_bench_kv [--trace FILE.jsonl] [--scan] [--only costs] [--json]
+//   (--scan: a single-use prompt after every second request)
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -21,12 +23,15 @@
 #include "base/json.h"
 #include "base/prng.h"
 #include "kv/kv_cache.h"
+#include "micro/rows.h"
 
 namespace pagewise::bench {
 namespace {
 
 using Tokens = std::vector<TokenId>;
 using Trace = std::vector<Tokens>;
+
+bool print_json = false;
 
 /// With a window, a sliding group beside the full one.
 std::unique_ptr<kv::KvCache> make_cache(uint32_t blocks, uint32_t block_tokens,
@@ -106,13 +111,25 @@ void costs(uint32_t window) {
     tokens = prompt;
     serve(0, &warm, nullptr);
   }
-  std::printf("cost, medians of %u runs, pool of 8192 blocks of 32", kRuns);
-  if (window != 0) std::printf(", a second group with a window of %u", window);
-  std::printf("\n");
-  std::printf("  prompt of %u, a quarter known   %6.2f ns a token (look-up, blocks, publication)\n",
-              kPrompt, median(cold));
-  std::printf("  the same prompt again           %6.2f ns a token\n", median(warm));
-  std::printf("  one decode step of one sequence %6.2f ns\n", median(decode));
+  if (!print_json) {
+    std::printf("cost, medians of %u runs, pool of 8192 blocks of 32", kRuns);
+    if (window != 0) std::printf(", a second group with a window of %u", window);
+    std::printf("\n");
+  }
+  const auto print = [&](const std::string& what, const char* unit, std::vector<double>& times) {
+    std::sort(times.begin(), times.end());
+    print_row(print_json, "kv",
+              {{"work", what},
+               {"unit", unit},
+               {"window", static_cast<double>(window)},
+               {"ns", median(times)},
+               {"ns_min", times.front()},
+               {"ns_max", times.back()}},
+              fmt::format("  {:<52} {:6.2f} {}", what, median(times), unit));
+  };
+  print(fmt::format("a prompt of {}, a quarter known", kPrompt), "ns a token", cold);
+  print("the same prompt again", "ns a token", warm);
+  print("one decode step of one sequence", "ns", decode);
 }
 
 /// Requests of 300 conversations over 20 system prompts (popular ones more often), most of them
@@ -212,21 +229,28 @@ int run(int argc, char** argv) {
   CLI::App app("KV management: cost, and what the eviction policy keeps");
   std::string path;
   bool scan = false;
+  std::string only;
   app.add_option("--trace", path, "requests as JSON lines with hash_ids");
   app.add_flag("--scan", scan, "put a single-use prompt after every second request");
+  app.add_option("--only", only, "costs or evictions")
+      ->check(CLI::IsMember({"costs", "evictions"}));
+  app.add_flag("--json", print_json, "one JSON object a measurement (of the costs)");
   CLI11_PARSE(app, argc, argv);
 #ifndef NDEBUG
   std::fprintf(stderr, "this is a debug build: its figures mean nothing\n");
   return 1;
 #endif
+  if (only != "evictions") {
+    costs(0);
+    costs(512);
+  }
+  if (only == "costs") return 0;
   Trace trace;
   if (path.empty()) {
     trace = synthetic_trace();
   } else if (!read_trace(path, trace)) {
     return 1;
   }
-  costs(0);
-  costs(512);
   evictions(trace, scan);
   return 0;
 }

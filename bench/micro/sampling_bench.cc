@@ -4,15 +4,19 @@
 // alike. Logits are near normal, as a model's are; the history is a prompt of 2,000 tokens and an
 // answer of 500.
 //
-//   pagewise_bench_sampling [--vocabulary 49152] [--rounds 2000]
+//   pagewise_bench_sampling [--vocabulary 49152] [--rounds 2000] [--json]
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "base/prng.h"
+#include "micro/rows.h"
 #include "sampling/sampler.h"
 
 namespace pagewise::bench {
@@ -57,7 +61,7 @@ std::vector<Row> rows() {
   return out;
 }
 
-int run(uint32_t vocabulary, int rounds) {
+int run(uint32_t vocabulary, int rounds, bool json) {
   Prng prng(1);
   std::vector<float> logits(vocabulary);
   for (float& logit : logits) {
@@ -79,16 +83,27 @@ int run(uint32_t vocabulary, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     for (Row& row : table) {
       const double begin = now_us();
-      sampler.sample(logits, row.params, {prompt, answer}, 0, static_cast<uint64_t>(round), out);
+      if (!sampler.sample(logits, row.params, {prompt, answer}, 0, static_cast<uint64_t>(round),
+                          out)) {
+        std::abort();
+      }
       row.us.push_back(now_us() - begin);
     }
   }
-  std::printf("vocabulary of %u, %d rounds\n", vocabulary, rounds);
+  if (!json) std::printf("vocabulary of %u, %d rounds\n", vocabulary, rounds);
   for (Row& row : table) {
     std::sort(row.us.begin(), row.us.end());
-    std::printf("  %-32s %8.1f us  (tenth %.1f, ninetieth %.1f)\n", row.name.c_str(),
-                row.us[row.us.size() / 2], row.us[row.us.size() / 10],
-                row.us[row.us.size() * 9 / 10]);
+    const double median = row.us[row.us.size() / 2];
+    const double tenth = row.us[row.us.size() / 10];
+    const double ninetieth = row.us[row.us.size() * 9 / 10];
+    print_row(json, "sampling",
+              {{"asked", row.name},
+               {"vocabulary", static_cast<double>(vocabulary)},
+               {"us", median},
+               {"us_tenth", tenth},
+               {"us_ninetieth", ninetieth}},
+              fmt::format("  {:<32} {:8.1f} us  (tenth {:.1f}, ninetieth {:.1f})", row.name, median,
+                          tenth, ninetieth));
   }
   return 0;
 }
@@ -102,6 +117,8 @@ int main(int argc, char** argv) {
   int rounds = 2'000;
   app.add_option("--vocabulary", vocabulary)->check(CLI::Range(1'000, 1'000'000));
   app.add_option("--rounds", rounds)->check(CLI::Range(10, 1'000'000));
+  bool json = false;
+  app.add_flag("--json", json, "One JSON object a measurement");
   CLI11_PARSE(app, argc, argv);
-  return pagewise::bench::run(vocabulary, rounds);
+  return pagewise::bench::run(vocabulary, rounds, json);
 }

@@ -2,7 +2,9 @@
 // Tokenizer speed on one thread: MB/s (10^6 bytes of text) on English prose, source code and mixed
 // text, and on long words without a space. Each figure is the median of repeated whole passes.
 //
-//   pagewise_bench_tokenizer [--model FILE.gguf] [--text FILE] [--seconds 2]
+//   pagewise_bench_tokenizer [--model FILE.gguf] [--text FILE] [--seconds 2] [--json]
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -16,10 +18,13 @@
 #include "base/json.h"
 #include "base/prng.h"
 #include "gguf/gguf.h"
+#include "micro/rows.h"
 #include "text/tokenizer.h"
 
 namespace pagewise::bench {
 namespace {
+
+bool print_json = false;
 
 constexpr std::size_t kTextBytes = std::size_t{4} << 20;
 
@@ -71,7 +76,7 @@ std::string random_word() {
 void measure(const text::Tokenizer& tokenizer, const char* name, const std::string& text,
              double seconds) {
   if (text.empty()) {
-    std::printf("%-22s no text\n", name);
+    std::fprintf(stderr, "%s: no text\n", name);
     return;
   }
   using Clock = std::chrono::steady_clock;
@@ -86,9 +91,16 @@ void measure(const text::Tokenizer& tokenizer, const char* name, const std::stri
   } while (std::chrono::duration<double>(Clock::now() - begin).count() < seconds ||
            rates.size() < 3);
   std::sort(rates.begin(), rates.end());
-  std::printf("%-22s %7.2f MB/s  (%.2f to %.2f, %zu runs; %.2f bytes a token)\n", name,
-              rates[rates.size() / 2], rates.front(), rates.back(), rates.size(),
-              static_cast<double>(text.size()) / static_cast<double>(tokens));
+  const double token_bytes = static_cast<double>(text.size()) / static_cast<double>(tokens);
+  print_row(
+      print_json, "tokenizer",
+      {{"text", name},
+       {"mb_per_s", rates[rates.size() / 2]},
+       {"mb_per_s_min", rates.front()},
+       {"mb_per_s_max", rates.back()},
+       {"token_bytes", token_bytes}},
+      fmt::format("{:<22} {:7.2f} MB/s  ({:.2f} to {:.2f}, {} runs; {:.2f} bytes a token)", name,
+                  rates[rates.size() / 2], rates.front(), rates.back(), rates.size(), token_bytes));
 }
 
 int run(int argc, char** argv) {
@@ -99,6 +111,7 @@ int run(int argc, char** argv) {
   app.add_option("--model", model, "a GGUF file with a gpt2 tokenizer");
   app.add_option("--text", text_path, "also measure this file");
   app.add_option("--seconds", seconds, "at least so long for each text");
+  app.add_flag("--json", print_json, "one JSON object a measurement");
   CLI11_PARSE(app, argc, argv);
 #ifndef NDEBUG
   std::fprintf(stderr, "this is a debug build; its figures would mean nothing\n");
@@ -116,8 +129,10 @@ int run(int argc, char** argv) {
     return 1;
   }
   const std::chrono::duration<double, std::milli> load = std::chrono::steady_clock::now() - start;
-  std::printf("%s: %u tokens, loaded in %.0f ms\n", model.c_str(), (*tokenizer)->vocab_size(),
-              load.count());
+  print_row(print_json, "tokenizer load",
+            {{"tokens", static_cast<double>((*tokenizer)->vocab_size())}, {"ms", load.count()}},
+            fmt::format("{}: {} tokens, loaded in {:.0f} ms", model, (*tokenizer)->vocab_size(),
+                        load.count()));
   measure(**tokenizer, "English prose",
           repeated(read_file(source_path("examples/policy_manual.txt"))), seconds);
   measure(**tokenizer, "source code", repeated(source_code()), seconds);

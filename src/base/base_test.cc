@@ -3,8 +3,10 @@
 // threads.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "base/ids.h"
 #include "base/prng.h"
 #include "base/result.h"
+#include "base/thread_name.h"
 
 namespace pagewise {
 namespace {
@@ -121,6 +124,21 @@ TEST(BoundedQueue, CloseWakesTheWaiter) {
   waiter.join();
   EXPECT_FALSE(queue.try_push(1));
 }
+
+#if defined(__linux__)
+TEST(ThreadName, IsWhatTheSystemShowsAndIsCutWhereTheSystemAllowsNoMore) {
+  const auto shown = [](const char* name) {
+    std::string line;
+    std::thread([&] {
+      name_this_thread(name);
+      std::getline(std::ifstream("/proc/thread-self/comm"), line);
+    }).join();
+    return line;
+  };
+  EXPECT_EQ(shown("engine"), "engine");
+  EXPECT_EQ(shown("a name of twenty-one."), "a name of twent");
+}
+#endif
 
 }  // namespace
 }  // namespace pagewise

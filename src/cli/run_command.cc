@@ -76,6 +76,14 @@ Result<RunResult> generate(const RunFlags& flags, const text::Tokenizer& tokeniz
                         sequence.feed(std::span(tokens).subspan(fed)));
     fed = tokens.size();
     const sampling::Sampled sampled = sampler.sample(logits, flags.sampling, 0, tokens.size());
+    if (sampled.token.value < 0) {
+      return Error{
+          ErrorCode::kInternal,
+          fmt::format("the model's scores for token {} are not numbers (infinity or NaN): a "
+                      "value left the range of its type; try --kv-type bf16 or f32, or "
+                      "check the model file",
+                      tokens.size())};
+    }
     if (result.tokens.empty()) first = clock.now();
     result.tokens.push_back(sampled.token);
     if (flags.sampling.logprobs >= 0) result.sampled.push_back(sampled);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/thread_name.h"
 #include "cli/commands.h"
 #include "cli/model_file.h"
 #include "cli/pool_size.h"
@@ -109,6 +110,8 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
   return served;
 }
 
+bool is_strict(const ServeFlags& flags) { return flags.cache_mode == "strict"; }
+
 engine::Options engine_options(const ServeFlags& flags, uint32_t context) {
   engine::Options options;
   options.context_max = context;
@@ -122,6 +125,7 @@ engine::Options engine_options(const ServeFlags& flags, uint32_t context) {
   options.lease_1h_ns = to_ns(flags.lease_1h_s);
   options.lease_share = flags.lease_share;
   options.cache_tokens_min = flags.cache_min_tokens;
+  options.cache_mode = is_strict(flags) ? kv::CacheMode::kStrict : kv::CacheMode::kNative;
   return options;
 }
 
@@ -156,6 +160,7 @@ class NetworkThread {
  public:
   NetworkThread(server::HttpServer& listener, server::LoadingGate& gate)
       : listener_(listener), thread_([this, &gate] {
+          name_this_thread("network");
           listener_.run(gate);
           // A signal before the model is there: nothing is under way that could be finished.
           if (!gate.is_open() && !failed_) std::_Exit(0);
@@ -246,6 +251,7 @@ Status serve(const ServeFlags& flags) {
   server::ApiSetup setup;
   setup.model = served;
   setup.keys = std::move(keys);
+  setup.strict_markers = is_strict(flags);
   setup.engine.submit = [&engine](engine::Request request,
                                   std::shared_ptr<engine::RequestSink> sink) {
     return engine.submit(std::move(request), std::move(sink));

@@ -1,7 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/serve_flags.h"
 
+#include <string>
+
+#include "server/cache_minimum.h"
+
 namespace pagewise::cli {
+namespace {
+
+/// Tokens, or a family in their place.
+CLI::Validator cache_minimum() {
+  return {[](std::string& text) -> std::string {
+            const Result<uint32_t> tokens = server::parse_cache_minimum(text);
+            if (!tokens) return tokens.error().message;
+            text = std::to_string(*tokens);
+            return "";
+          },
+          ""};
+}
+
+}  // namespace
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags) {
   add_model_argument(command, flags.model, "A GGUF file");
@@ -55,10 +73,17 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str()
       ->check(number_in(0, 1, "share"));
   command
-      .add_option("--cache-min-tokens", flags.cache_min_tokens,
-                  "Cache markers on shorter prefixes do not count; 0: one block")
+      .add_option("--cache-mode", flags.cache_mode,
+                  "What joining a running prefill is called: native, a read; strict, a creation")
       ->capture_default_str()
-      ->check(whole_in(0, UINT32_MAX));
+      ->check(CLI::IsMember({"native", "strict"}));
+  command
+      .add_option(
+          "--cache-min-tokens", flags.cache_min_tokens,
+          "Cache markers on shorter prefixes do not count: tokens, or a hosted family whose "
+          "minimum it is; 0: one block")
+      ->capture_default_str()
+      ->transform(cache_minimum());
   command.add_flag("--debug-shuffle-blocks{1}", flags.shuffle_seed,
                    "Hand block ids out in shuffled order (=SEED): the same answers must come");
 }

@@ -29,6 +29,7 @@ struct ServeFlags {
   double lease_5m_s = 300;
   double lease_1h_s = 3600;
   double lease_share = 0.5;
+  std::string cache_mode = "native";
   uint32_t cache_min_tokens = 0;
   uint64_t shuffle_seed = 0;  // 0: off
 };

@@ -45,6 +45,7 @@ Result<std::unique_ptr<Core>> Core::create(model::Executor& executor,
   config.lease_1h_ns = options.lease_1h_ns;
   config.lease_share = options.lease_share;
   config.cache_tokens_min = options.cache_tokens_min;
+  config.cache_mode = options.cache_mode;
   PW_ASSIGN_OR_RETURN(auto cache, kv::KvCache::create(config));
   auto core =
       std::unique_ptr<Core>(new Core(executor, tokenizer, clock, options, std::move(cache)));
@@ -653,7 +654,12 @@ void Core::learn_step_time(TimeNs step_ns) {
 void Core::fail_runs(const Status& status) {
   std::vector<RequestId> failed;
   for (const Run& run : runs_) failed.push_back(run.sequence->job->id);
-  for (const RequestId id : failed) {
+  fail(failed, status);
+}
+
+/// Those of the requests that are still here end with an error; an id may stand there twice.
+void Core::fail(std::span<const RequestId> requests, const Status& status) {
+  for (const RequestId id : requests) {
     const auto it = jobs_.find(id);
     if (it != jobs_.end()) end_early(*it->second, status, FinishReason::kError);
   }

@@ -216,7 +216,7 @@ class Core {
   void tell_prompt(Job& job, const Run& run, const model::LogitsView& logits, uint32_t& row);
   void finish_prefill_only(Job& job);
   void fork_choices(Job& job);
-  void sample(Sequence& sequence, std::span<const float> logits);
+  bool sample(Sequence& sequence, std::span<const float> logits);
   void deliver(Sequence& sequence, FinishReason finish, std::optional<std::size_t> stop);
 
   // Leaving.
@@ -227,6 +227,7 @@ class Core {
   void finish_job(Job& job, const Status& status, FinishReason reason);
   void end_early(Job& job, const Status& status, FinishReason reason);
   void fail_runs(const Status& status);
+  void fail(std::span<const RequestId> requests, const Status& status);
 
   model::Executor& executor_;
   const text::Tokenizer& tokenizer_;

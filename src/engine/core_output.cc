@@ -23,6 +23,7 @@ void Core::complete_runs(const model::LogitsView& logits) {
     for (uint32_t g = 0; g < groups_; ++g) note_held(run, g, counters_.groups[g].sequence_rest_max);
   }
   uint32_t row = 0;
+  std::vector<RequestId> nonsense;  // ended behind the loop: their other choices have runs here
   for (const Run& run : runs_) {
     Sequence& sequence = *run.sequence;
     Job& job = *sequence.job;
@@ -30,18 +31,27 @@ void Core::complete_runs(const model::LogitsView& logits) {
     if (run.logits) {
       const std::span<const float> values = logits.row(row++);
       if (job.forked) {
-        sample(sequence, values);
+        if (!sample(sequence, values)) nonsense.push_back(job.id);
       } else {
         fork_choices(job);
         // The last choice to end takes the job with it: count beforehand.
         const uint32_t choices = job.request.choices;
         const std::vector<std::unique_ptr<Sequence>>& sequences = job.sequences;
-        for (uint32_t c = 0; c < choices; ++c) sample(*sequences[c], values);
+        for (uint32_t c = 0; c < choices; ++c) {
+          if (sample(*sequences[c], values)) continue;
+          nonsense.push_back(job.id);
+          break;
+        }
       }
     } else if (job.tokens_max == 0 && sequence.remaining() == 0) {
       finish_prefill_only(job);
     }
   }
+  fail(nonsense,
+       {ErrorCode::kInternal,
+        "the model's scores for the next token are not numbers (infinity or NaN): a value "
+        "left the range of its type; serve with --kv-type bf16 or f32, or check the model "
+        "file"});
 }
 
 /// The next stretch of a prompt whose log-probabilities were asked for; `row` moves on by the rows
@@ -97,12 +107,17 @@ void Core::finish_prefill_only(Job& job) {
   finish_job(job, Status::ok(), FinishReason::kLength);
 }
 
-void Core::sample(Sequence& sequence, std::span<const float> logits) {
+/// False: the logits are not numbers, and nothing happened.
+bool Core::sample(Sequence& sequence, std::span<const float> logits) {
   Job& job = *sequence.job;
   const std::span<const TokenId> tokens = sequence.tokens;
   const sampling::History history{tokens.first(job.prompt_tokens),
                                   tokens.subspan(job.prompt_tokens)};
-  sampler_.sample(logits, job.request.sampling, history, sequence.choice, tokens.size(), sampled_);
+  const uint64_t position = tokens.size();
+  if (!sampler_.sample(logits, job.request.sampling, history, sequence.choice, position,
+                       sampled_)) {
+    return false;
+  }
   const TokenId token = sampled_.token;
   sequence.logprob_sum += sampled_.logprob;
   ++sequence.generated;
@@ -122,6 +137,7 @@ void Core::sample(Sequence& sequence, std::span<const float> logits) {
     }
   }
   deliver(sequence, finish, stop);
+  return true;
 }
 
 void Core::deliver(Sequence& sequence, FinishReason finish, std::optional<std::size_t> stop) {

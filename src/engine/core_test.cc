@@ -708,6 +708,42 @@ TEST(Core, AFailedStepEndsItsRequestsAndNobodyElse) {
   EXPECT_EQ(bench.core->stats().finished_error, 2U);
 }
 
+TEST(Core, ScoresThatAreNotNumbersEndTheirRequestAndNobodyElse) {
+  for (const uint32_t choices : {1U, 3U}) {
+    Bench bench(pool(16, 128));
+    Request overflowing = greedy(prompt_of(20, 1), 10);
+    overflowing.choices = choices;
+    overflowing.prompt.back() = TokenId(7);
+    const Request other = greedy(prompt_of(20, 2), 10);
+    ASSERT_EQ(std::ranges::find(other.prompt, TokenId(7)), other.prompt.end());
+    bench.executor.overflow_at(TokenId(7));
+    const auto first = bench.submit(overflowing);
+    const auto second = bench.submit(other);
+    bench.run();
+    ASSERT_TRUE(first->finished.has_value());
+    EXPECT_EQ(first->finished->status.code(), ErrorCode::kInternal);
+    EXPECT_NE(first->finished->status.error().message.find("not numbers"), std::string::npos);
+    EXPECT_EQ(second->choices[0].tokens, defined_tokens(bench.executor, other, 0, 10));
+    EXPECT_EQ(bench.core->stats().blocks_live, 0U);
+    EXPECT_EQ(bench.core->stats().finished_error, 1U);
+  }
+}
+
+TEST(Core, ScoresThatStopBeingNumbersInOneChoiceEndTheWholeRequest) {
+  Bench bench(pool(16, 128));
+  Request request = greedy(prompt_of(20, 1), 10);
+  request.choices = 3;
+  request.sampling.temperature = 1;
+  request.sampling.seed = 5;
+  const std::vector<TokenId> middle = defined_tokens(bench.executor, request, 1, 10);
+  bench.executor.overflow_at(middle[4]);
+  const auto answer = bench.submit(request);
+  bench.run();
+  ASSERT_TRUE(answer->finished.has_value());
+  EXPECT_EQ(answer->finished->status.code(), ErrorCode::kInternal);
+  EXPECT_EQ(bench.core->stats().blocks_live, 0U);
+}
+
 TEST(Core, MemoryThatTheSystemRefusesEndsTheRequestThatNeededIt) {
   Bench bench(pool(16, 64));
   const Request running = greedy(prompt_of(20, 1), 40);

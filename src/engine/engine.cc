@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/thread_name.h"
 #include "engine/core.h"
 
 namespace pagewise::engine {
@@ -166,6 +167,7 @@ struct Engine::Impl {
 
   /// The engine thread.
   void run() {
+    name_this_thread("engine");
     std::vector<Submission> submitted;
     std::vector<RequestId> cancelled;
     std::vector<Call> called_for;

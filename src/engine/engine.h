@@ -39,6 +39,7 @@ struct Options {
   TimeNs lease_1h_ns = 3'600'000'000'000;
   double lease_share = 0.5;
   uint32_t cache_tokens_min = 0;  // markers below this many tokens do not count; 0: one block
+  kv::CacheMode cache_mode = kv::CacheMode::kNative;  // what joining a running prefill is called
   /// Memory of blocks that have been free for so long goes back to the system.
   TimeNs idle_release_ns = 10'000'000'000;
 };

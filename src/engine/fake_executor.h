@@ -11,10 +11,12 @@
 // Thread: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,7 +102,14 @@ class FakeExecutor final : public model::Executor {
     prefixes_.clear();
     for (const model::StepRun& run : runs) prefixes_.push_back(read_prefix(run));
     uint32_t rows = 0;
-    for (std::size_t i = 0; i < runs.size(); ++i) write_run(runs[i], prefixes_[i], rows);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const uint32_t begin = rows;
+      write_run(runs[i], prefixes_[i], rows);
+      if (std::ranges::find(runs[i].tokens, overflowing_) == runs[i].tokens.end()) continue;
+      std::fill(logits_.begin() + std::size_t{begin} * options_.vocab_size,
+                logits_.begin() + std::size_t{rows} * options_.vocab_size,
+                std::numeric_limits<float>::quiet_NaN());
+    }
     tokens_computed_ += step_tokens_;
     return model::LogitsView{logits_.data(), rows, options_.vocab_size};
   }
@@ -159,6 +168,8 @@ class FakeExecutor final : public model::Executor {
   /// What went wrong, first things first; empty is what every test wants.
   const std::vector<std::string>& violations() const { return violations_; }
   void fail_next_steps(uint32_t count) { failures_left_ = count; }
+  /// From now on a run that computes this token has logits that are not numbers.
+  void overflow_at(TokenId token) { overflowing_ = token; }
   void fail_next_grow() { grow_failures_left_ = 1; }
   void fail_next_commits(uint32_t count) { commit_failures_left_ = count; }
   uint64_t steps() const { return steps_; }
@@ -309,6 +320,7 @@ class FakeExecutor final : public model::Executor {
   std::vector<uint64_t> prefixes_;
   std::vector<std::string> violations_;
   uint64_t steps_ = 0, tokens_computed_ = 0, copies_ = 0;
+  TokenId overflowing_{-1};
   uint32_t failures_left_ = 0, commit_failures_left_ = 0, grow_failures_left_ = 0;
   uint32_t step_tokens_ = 0, largest_step_tokens_ = 0;
 };

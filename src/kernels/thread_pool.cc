@@ -2,6 +2,7 @@
 #include "kernels/thread_pool.h"
 
 #include "base/check.h"
+#include "base/thread_name.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -58,6 +59,7 @@ void ThreadPool::run_erased(Call call, void* fn) {
 }
 
 void ThreadPool::work(std::size_t index) {
+  name_this_thread("compute");
   uint32_t seen = 0;
   while (true) {
     wait_while(region_, seen);

@@ -12,6 +12,14 @@ namespace pagewise::kv {
 /// How long a marked prefix is kept after its last use. Ordered: the larger class lives longer.
 enum class LeaseClass : uint8_t { k5m, k1h };
 
+/// What the bill says of a prefix that another request was still computing when this one arrived.
+/// Its blocks are shared either way.
+enum class CacheMode : uint8_t {
+  kNative,  // it was read: whoever waited for it computed nothing of it
+  kStrict,  // it was created: an entry is read by requests that arrive once its writer's response
+            // has begun, and an entry of a request whose response never begins does not come to be
+};
+
 /// One place where a cached prefix may end, in prompt tokens: the end of a content block.
 struct CachePosition {
   uint32_t tokens = 0;  // whole tokens from the start of the prompt through this block's end

@@ -57,6 +57,7 @@ struct Sequence {
   NodeId tail;
   uint32_t full = 0;
   std::vector<Pending> pending;  // longest first
+  uint32_t pending_from = 0;     // tokens that must be computed before any of them is written
   std::optional<PromiseKey> promise;
   // With sliding groups: the prefixes behind which requests are likely to begin (what was hit, the
   // markers, the prompt), and how many tokens the admission has promised room for.
@@ -569,6 +570,11 @@ struct KvCache::Impl final : LeaseBook::Listener {
                                                       tokens % config.block_tokens));
   }
 
+  /// Whether a request that arrived at `start` may read the entry.
+  bool existed(EntryId entry, TimeNs start) const {
+    return config.cache_mode == CacheMode::kNative || leases.readable_since(entry) <= start;
+  }
+
   /// Reads the longest entry within the markers' look-back, refreshes what the markers stand on,
   /// and promises the creations that the leases allow.
   CacheUsage read_markers(const AdmitRequest& request, const Plan& found, Sequence& opened) {
@@ -585,7 +591,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       for (uint32_t back = 0; back < kLookBackPositions && back <= marker.position; ++back) {
         const uint32_t at = request.positions[marker.position - back].tokens;
         const EntryId entry = entry_at(request, found, at);
-        if (!entry.valid()) continue;
+        if (!entry.valid() || !existed(entry, request.start)) continue;
         if (at > read_tokens) read_lease = marker.lease;
         if (at == read_tokens) read_lease = std::max(read_lease, marker.lease);
         if (at >= read_tokens) read = entry, read_tokens = at;
@@ -613,6 +619,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
         opened.pending.push_back({prefix.tokens, prefix.lease, request.start});
       }
     }
+    opened.pending_from = config.cache_mode == CacheMode::kStrict ? tokens : 0;
     while (!opened.pending.empty()) {
       const Pending longest = opened.pending.front();
       if (!count_promise(opened, longest.tokens > read_tokens)) break;
@@ -696,6 +703,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   /// Turns the promises that `sequence.computed` covers into entries. Requires: they are in the
   /// index.
   void write_entries(Sequence& sequence, std::span<const TokenId> computed) {
+    if (sequence.computed < sequence.pending_from) return;
     while (!sequence.pending.empty() && sequence.pending.back().tokens <= sequence.computed) {
       const Pending pending = sequence.pending.back();
       sequence.pending.pop_back();

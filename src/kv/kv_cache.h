@@ -59,6 +59,7 @@ struct CacheConfig {
   double lease_share = 0.5;            // of the pool, all leases together
   double lease_share_namespace = 1.0;  // of that, one namespace
   uint32_t cache_tokens_min = 0;       // markers of fewer tokens do not count; 0: one block
+  CacheMode cache_mode = CacheMode::kNative;
 };
 
 /// Copy positions [0, positions) of block `from` to block `to`, both of one group.
@@ -196,7 +197,8 @@ class KvCache {
   /// findable, and gives up the blocks that are now behind a sliding window (null in the table).
   /// `computed` is the whole sequence so far, prompt and generated tokens. Entries of markers that
   /// are now covered become readable. Requires: not shorter than before, the same tokens as before,
-  /// covered by the tables. Cost: O(1) for a decode step, O(blocks * log(siblings)) for a prefill
+  /// covered by the tables. With CacheMode::kStrict they become so once the whole
+  /// prompt is computed. Cost: O(1) for a decode step, O(blocks * log(siblings)) for a prefill
   /// chunk. No allocation for decode.
   void publish(SeqId seq, std::span<const TokenId> computed);
 

@@ -211,7 +211,7 @@ bool LeaseBook::write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseCla
   unused_.pop_back();
   Entry& entry = entries_[id.value];
   const TimeNs expires = start + lifetime_ns(lease);
-  entry = {parent, node, tail_tokens, lease, expires, EntryId(), nodes_[parent.value]};
+  entry = {parent, node, tail_tokens, lease, expires, now_, EntryId(), nodes_[parent.value]};
   if (entry.next.valid()) entries_[entry.next.value].previous = id;
   nodes_[parent.value] = id;
   expiry_.push(id.value, expiry_key(expires));

@@ -93,6 +93,8 @@ class LeaseBook {
   /// nodes from `root` that match them. Nothing is refreshed. Cost: O(path + their entries).
   std::optional<StandingLease> longest(NodeId root, std::span<const NodeId> path,
                                        std::span<const TokenId> tokens, TimeNs now) const;
+  /// When the entry came to be; an earlier time is none at which it could have been read.
+  TimeNs readable_since(EntryId entry) const { return entries_[entry.value].readable; }
   /// A read by a request that began at `start`: the entry keeps the larger class, and lives its
   /// lifetime from there, unless it lives longer already.
   void refresh(EntryId entry, LeaseClass lease, TimeNs start);
@@ -154,6 +156,7 @@ class LeaseBook {
     uint32_t tail_tokens = 0;
     LeaseClass lease = LeaseClass::k5m;
     TimeNs expires = 0;
+    TimeNs readable = 0;     // since
     EntryId previous, next;  // in the parent's list
   };
   struct Promise {

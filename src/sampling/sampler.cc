@@ -141,13 +141,14 @@ Sampler::Sampler(uint32_t vocab_size) : vocab_size_(vocab_size) {
   counts_.resize(vocab_size);
 }
 
-void Sampler::sample(std::span<const float> logits, const Params& params, const History& history,
+bool Sampler::sample(std::span<const float> logits, const Params& params, const History& history,
                      uint64_t choice, uint64_t position, Sampled& out) {
   PW_CHECK(logits.size() == vocab_size_);
   const bool plain = params.logit_bias.empty() && !params.penalizes();
   const std::span<const float> wanted = plain ? logits : adjust(logits, params, history);
   const float max = max_of(wanted);
-  const bool greedy = !(params.temperature > 0) || !std::isfinite(max);
+  if (!std::isfinite(max)) return false;
+  const bool greedy = !(params.temperature > 0);
   const uint32_t token =
       greedy ? first_equal(wanted, max) : draw(wanted, max, params, choice, position);
   out.token = TokenId(static_cast<int32_t>(token));
@@ -157,6 +158,7 @@ void Sampler::sample(std::span<const float> logits, const Params& params, const 
     fill_logprobs(logits, plain ? max : max_of(logits), token,
                   static_cast<uint32_t>(params.logprobs), out);
   }
+  return true;
 }
 
 void Sampler::score(std::span<const float> logits, TokenId token, uint32_t best, Sampled& out) {

@@ -38,22 +38,23 @@ class Sampler {
   explicit Sampler(uint32_t vocab_size);
 
   /// Samples the token at `position` of choice `choice`, which `history` precedes.
-  /// logits: [vocab_size] f32. NaN counts as minus infinity; a row without any finite value gives
-  /// the first infinite one, or id 0. Requires: logits.size() == vocab_size; tokens of the history
-  /// and of logit_bias below it. Out-of-range parameters mean "off" (temperature <= 0: greedy;
-  /// top_p <= 0: only the best token; repetition_penalty <= 0: none); the server refuses them
-  /// before.
-  /// Cost at 49,152 tokens (bench/micro/sampling_bench.cc, a Xeon of 2.1 GHz with AVX-512): 32 us
-  /// greedy, 89 us sampled without cuts, 82 us with top-k 40; log-probabilities add 118 us, a bias
-  /// 7 us, all penalties 25 us. A flat distribution under top-p is the worst.
-  void sample(std::span<const float> logits, const Params& params, const History& history,
-              uint64_t choice, uint64_t position, Sampled& out);
+  /// logits: [vocab_size] f32. NaN counts as minus infinity. False when the largest is infinite or
+  /// nothing is a number: the model computed nonsense, and `out` has no token. Requires:
+  /// logits.size() == vocab_size; tokens of the history and of logit_bias below it. Out-of-range
+  /// parameters mean "off" (temperature <= 0: greedy; top_p <= 0: only the best token;
+  /// repetition_penalty <= 0: none); the server refuses them before. Cost at 49,152 tokens
+  /// (bench/micro/sampling_bench.cc, a Xeon of 2.1 GHz with AVX-512): 32 us greedy, 89 us sampled
+  /// without cuts, 82 us with top-k 40; log-probabilities add 118 us, a bias 7 us, all penalties 25
+  /// us. A flat distribution under top-p is the worst.
+  [[nodiscard]] bool sample(std::span<const float> logits, const Params& params,
+                            const History& history, uint64_t choice, uint64_t position,
+                            Sampled& out);
 
-  /// As above, by value.
+  /// As above, by value; the token is -1 when there is none.
   Sampled sample(std::span<const float> logits, const Params& params, const History& history,
                  uint64_t choice, uint64_t position) {
     Sampled out;
-    sample(logits, params, history, choice, position, out);
+    if (!sample(logits, params, history, choice, position, out)) out.token = TokenId(-1);
     return out;
   }
   /// Without a history: at the beginning of everything, or with penalties off.

@@ -287,10 +287,21 @@ TEST(Sampler, NanAndInfinityNeitherWinNorPoisonTheRow) {
       EXPECT_EQ(sampled.top[0].token.value, 9);
     }
   }
-  EXPECT_EQ(sampler.sample(std::vector<float>(64, kNan), params, 0, 0).token.value, 0);
-  EXPECT_EQ(sampler.sample(std::vector<float>(64, -kInf), params, 0, 0).token.value, 0);
-  logits[50] = kInf;
-  EXPECT_EQ(sampler.sample(logits, params, 0, 0).token.value, 50);
+}
+
+TEST(Sampler, SaysThatARowWithoutANumberOrWithAnInfiniteMaximumHasNoToken) {
+  Sampler sampler(64);
+  Sampled out;
+  std::vector<float> overflown(64, 1.0F);
+  overflown[50] = kInf;
+  for (const float temperature : {0.0F, 1.0F}) {
+    Params params;
+    params.temperature = temperature;
+    EXPECT_FALSE(sampler.sample(std::vector<float>(64, kNan), params, {}, 0, 0, out));
+    EXPECT_FALSE(sampler.sample(std::vector<float>(64, -kInf), params, {}, 0, 0, out));
+    EXPECT_FALSE(sampler.sample(overflown, params, {}, 0, 0, out));
+    EXPECT_TRUE(sampler.sample(std::vector<float>(64, -1e38F), params, {}, 0, 0, out));
+  }
 }
 
 TEST(Sampler, LogprobsAreTheModelsOwnDistributionBeforeTemperatureAndCuts) {
@@ -348,10 +359,10 @@ TEST(Sampler, SteadyUseAllocatesNothing) {
   params.frequency_penalty = 0.5F;
   params.logit_bias = {{TokenId(3), 1.0F}};
   const std::vector<TokenId> tokens(100, TokenId(7));
-  sampler.sample(logits, params, {tokens, tokens}, 0, 0, out);
+  ASSERT_TRUE(sampler.sample(logits, params, {tokens, tokens}, 0, 0, out));
   const auto* top = out.top.data();
   for (uint64_t i = 1; i < 50; ++i) {
-    sampler.sample(logits, params, {tokens, tokens}, 0, i, out);
+    ASSERT_TRUE(sampler.sample(logits, params, {tokens, tokens}, 0, i, out));
     EXPECT_EQ(out.top.data(), top) << "the list of best tokens moved";
   }
 }

@@ -88,7 +88,8 @@ class Api final : public Handler {
       case Route::kCompletion:
         return generate(row, request, surface, openai::parse_completion(*body, parse_limits()));
       case Route::kMessages:
-        return generate(row, request, surface, anthropic::parse_messages_request(*body));
+        return generate(row, request, surface,
+                        anthropic::parse_messages_request(*body, claude_options()));
       case Route::kCountTokens:
         return count_tokens(row, request, surface, *body);
       case Route::kCacheClear:
@@ -173,6 +174,8 @@ class Api final : public Handler {
     return {setup_.model.choices_max, setup_.model.prompts_max,
             setup_.model.tokenizer->vocab_size()};
   }
+
+  anthropic::ParseOptions claude_options() const { return {setup_.strict_markers}; }
 
   HttpResponse refuse(const HttpRequest& request, Surface surface, std::string_view label,
                       const ApiError& error) {
@@ -268,7 +271,7 @@ class Api final : public Handler {
 
   Outcome count_tokens(const RouteRow& row, const HttpRequest& request, Surface surface,
                        const json::object& body) {
-    auto parsed = anthropic::parse_count_tokens(body);
+    auto parsed = anthropic::parse_count_tokens(body, claude_options());
     if (!parsed) return refuse(request, surface, row.label, parsed.error());
     if (!setup_.model.answers_to(parsed->model)) {
       return refuse(request, surface, row.label, unknown_model(parsed->model));
@@ -476,8 +479,8 @@ class Api final : public Handler {
   Outcome explain(const RouteRow& row, const HttpRequest& request, const json::object& body) {
     const bool messages = explain::format_of(request, body) == Format::kMessages;
     const Surface surface = messages ? Surface::kAnthropic : Surface::kOpenAi;
-    auto parsed =
-        messages ? anthropic::parse_explained(body) : openai::parse_chat(body, parse_limits());
+    auto parsed = messages ? anthropic::parse_explained(body, claude_options())
+                           : openai::parse_chat(body, parse_limits());
     if (!parsed) return refuse(request, surface, row.label, parsed.error());
     if (!setup_.model.answers_to(parsed->model)) {
       return refuse(request, surface, row.label, unknown_model(parsed->model));

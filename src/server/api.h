@@ -23,6 +23,7 @@ namespace pagewise::server {
 struct ApiSetup {
   ServedModel model;
   ApiKeys keys;
+  bool strict_markers = false;  // anthropic::ParseOptions
   EnginePort engine;
   OperatorPort operators;
   std::function<telemetry::EngineSnapshot()> snapshot;

@@ -611,6 +611,27 @@ TEST(CacheMarkers, MoveFromTheLastInnerBlockToTheDocument) {
   EXPECT_EQ(request->turns[0].blocks[0].marker, LeaseClass::k1h);
 }
 
+TEST(CacheMarkers, OnAThoughtAreIgnoredOrRefusedWhenStrict) {  // row 45
+  for (const std::string type : {"thinking", "redacted_thinking"}) {
+    const auto body = [&](std::string_view marker) {
+      return parse(R"({"model":"m","max_tokens":5,"messages":[{"role":"user","content":"x"},
+          {"role":"assistant","content":[{"type":")" +
+                   type + R"(","thinking":"t","signature":"s","cache_control":)" +
+                   std::string(marker) + R"(},{"type":"text","text":"a"}]},
+          {"role":"user","content":"y"}]})");
+    };
+    const json::object marked = body(R"({"type":"ephemeral"})");
+    EXPECT_TRUE(anthropic::parse_messages_request(marked).has_value());
+    const auto strict = anthropic::parse_messages_request(marked, {.strict_markers = true});
+    ASSERT_FALSE(strict.has_value());
+    EXPECT_EQ(strict.error().message,
+              "messages.1.content.0." + type + ".cache_control: Extra inputs are not permitted");
+    EXPECT_FALSE(anthropic::parse_count_tokens(marked, {.strict_markers = true}).has_value());
+    EXPECT_FALSE(anthropic::parse_explained(marked, {.strict_markers = true}).has_value());
+    EXPECT_TRUE(anthropic::parse_messages_request(body("null"), {.strict_markers = true}));
+  }
+}
+
 TEST(CountTokens, NeedsNoMaxTokensAndChecksTheRest) {
   EXPECT_TRUE(anthropic::parse_count_tokens(
                   parse(R"({"model":"m","messages":[{"role":"user","content":"x"}]})"))

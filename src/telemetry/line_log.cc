@@ -12,6 +12,8 @@
 #include <mutex>
 #include <string>
 
+#include "base/thread_name.h"
+
 namespace pagewise::telemetry {
 
 struct LineLog::State {
@@ -63,6 +65,7 @@ void LineLog::write(std::string_view text) {
 }
 
 void LineLog::run(State& state) {
+  name_this_thread("log");
   std::string batch;
   std::unique_lock lock(state.mutex);
   while (!state.gone) {

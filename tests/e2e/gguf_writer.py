@@ -122,9 +122,9 @@ def _byte_tokens():
 
 
 @functools.cache
-def _weights(name, count):
+def _weights(name, count, factor):
     noise = random.Random(name)
-    return struct.pack(f"<{count}f", *(1.0 if "norm" in name else noise.uniform(-0.1, 0.1)
+    return struct.pack(f"<{count}f", *(factor * (1.0 if "norm" in name else noise.uniform(-0.1, 0.1))
                                        for _ in range(count)))
 
 
@@ -184,6 +184,7 @@ def encode(kind, values):
 
 class TinyModel:
     """A whole llama model of two layers with random weights: it runs, and says nothing sensible.
+<<<<<<< HEAD
     `keys` and `tensors` are lists to be changed before `bytes()` is asked for. Its matrices are of type
     `kind`, or with `as_f32` the same numbers in f32."""
 
@@ -191,6 +192,15 @@ class TinyModel:
 
     def __init__(self, kind=F32_TENSOR, as_f32=False):
         self.kind, self.as_f32 = kind, as_f32
+=======
+    `keys` and `tensors` are lists to be changed before `bytes()` is asked for; `factors` has tensors
+    whose weights are that many times larger."""
+
+    WIDTH, FFN, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
+
+    def __init__(self):
+        self.factors = {}
+>>>>>>> integrate
         tokens = _byte_tokens() + ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll"]
         head = self.WIDTH // self.HEADS
         numbers = {"block_count": self.LAYERS, "context_length": 256, "embedding_length": self.WIDTH,
@@ -240,6 +250,10 @@ class TinyModel:
                 if self.as_f32:
                     content, kind = struct.pack(f"<{len(held)}f", *held), F32_TENSOR
             writer.tensor(name, shape, kind, len(data))
+<<<<<<< HEAD
             data += content
+=======
+            data += _weights(name, min(math.prod(shape), 1 << 20), self.factors.get(name, 1.0))
+>>>>>>> integrate
         header = writer.header()
         return header + bytes(-len(header) % 32) + data

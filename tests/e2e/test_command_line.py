@@ -68,16 +68,23 @@ VALUES = {
     "--port": ["65536", "-1", "http"],
     "--max-seqs": ["0", "4097"],
     "--max-queue": ["-1"],
-    "--cache-min-tokens": ["-1"],
+    "--cache-min-tokens": ["-1", "", "sonnet", "4294967296"],
+    "--cache-mode": ["", "Strict", "vendor"],
     "--lease-5m": ["0", "nan"],
     "--lease-share": ["1.1", "nan"],
 }
 OF = {"run": ["--threads", "--seed", "--top-k", "--temp", "--top-p", "--min-p", "--tokens", "--logprobs", "--kv-type",
               "--kv-type-k", "--kv-type-v", "--block-tokens"],
       "chat": ["--threads", "--seed", "--top-k", "--temp", "--top-p", "--min-p", "--max-tokens", "--max-context",
+<<<<<<< HEAD
                "--kv-memory", "--kv-type", "--kv-type-k", "--kv-type-v", "--block-tokens"],
       "serve": ["--threads", "--max-context", "--kv-memory", "--kv-type", "--kv-type-k", "--kv-type-v", "--block-tokens",
                 "--port", "--max-seqs", "--max-queue", "--cache-min-tokens", "--lease-5m", "--lease-share"]}
+=======
+               "--kv-memory", "--kv-type", "--block-tokens"],
+      "serve": ["--threads", "--max-context", "--kv-memory", "--kv-type", "--block-tokens", "--port", "--max-seqs",
+                "--max-queue", "--cache-min-tokens", "--cache-mode", "--lease-5m", "--lease-share"]}
+>>>>>>> integrate
 
 
 @pytest.mark.parametrize("command", OF)

@@ -10,9 +10,10 @@ import math
 import resource
 import subprocess
 
+import httpx2
 import pytest
 
-from conftest import MODEL, PROGRAM, serving
+from conftest import MODEL, PROGRAM, ROOT, serving
 from gguf_writer import (ARRAY, BOOL, F32, I32, STRING, U32, U64, TinyModel, lying_files)
 
 MIB = 2**20
@@ -108,6 +109,28 @@ def test_a_model_file_that_makes_no_sense_is_refused_with_one_line_or_runs(tmp_p
                 assert result.stderr.count(b"\n") == 1, (command, name, result.stderr)
     for command, (accepted, refused) in outcomes.items():
         assert accepted > 20 and refused > 50, (command, accepted, refused)
+
+
+def test_scores_that_are_not_numbers_are_an_error_and_not_an_answer(tmp_path):
+    model = TinyModel()
+    model.factors["output_norm.weight"] = 3e38  # finite, as the loader asks; its products are not
+    path = tmp_path / "overflows.gguf"
+    path.write_bytes(model.bytes())
+    result = ask("run", path)
+    line = result.stderr.decode()
+    assert 0 < result.returncode < 128 and result.stdout == b"", result
+    assert line.count("\n") == 1 and "not numbers" in line, line
+    body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
+    with serving("--alias", "m", "--chat-template", ROOT / "tests/templates/chatml.jinja", model=path) as server:
+        for route, kind in [("/v1/messages", "api_error"), ("/v1/chat/completions", "server_error")]:
+            answer = server.post(route, body)
+            assert answer.status_code == 500, answer.text
+            assert answer.json()["error"]["type"] == kind, answer.text
+            assert "not numbers" in answer.json()["error"]["message"], answer.text
+            with httpx2.stream("POST", server.base + route, json=body | {"stream": True}) as stream:
+                text = "".join(stream.iter_text())
+            assert "not numbers" in text, text
+        assert server.blocks()["live"] == 0
 
 
 @pytest.mark.parametrize("flags", [[], ["--block-tokens", "16"]])

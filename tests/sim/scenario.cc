@@ -73,6 +73,7 @@ void draw_options(Prng& prng, Options& options) {
   options.lease_1h_ns = options.lease_5m_ns * 12;
   options.idle_release_ns = 1 + static_cast<TimeNs>(prng.below(100'000'000));
   options.cache_tokens_min = prng.below(2) ? 0 : 1 + below(prng, 40);
+  if (prng.below(3) == 0) options.cache_mode = kv::CacheMode::kStrict;
 }
 
 void append_random(Prng& prng, std::vector<TokenId>& tokens, uint64_t count, uint32_t vocab_size) {

@@ -120,7 +120,8 @@ void add_thinking(Turn& turn, std::string_view thought) {
 }
 
 /// Adds one block to `turn`; a thinking block to its fields.
-void parse_block(Fields& fields, const json::value& value, const std::string& path, Turn& turn) {
+void parse_block(Fields& fields, const json::value& value, const std::string& path,
+                 const ParseOptions& options, Turn& turn) {
   const json::object* block = value.if_object();
   if (block == nullptr) return fields.wrong_type(path, "an object");
   const auto type = fields.string(*block, path, "type");
@@ -138,6 +139,10 @@ void parse_block(Fields& fields, const json::value& value, const std::string& pa
     if (turn.role != "assistant") {
       fields.invalid(fields.key(path, "type"),
                      fmt::format("'{}' belongs into assistant messages", *type));
+    }
+    if (options.strict_markers && Fields::find(*block, "cache_control") != nullptr) {
+      const std::string marker = fields.key(fields.key(path, *type), "cache_control");
+      fields.refuse(marker, fmt::format("{}: Extra inputs are not permitted", marker));
     }
     return add_thinking(turn, fields.string(*block, path, "thinking").value_or(""));
   }
@@ -165,8 +170,8 @@ void parse_block(Fields& fields, const json::value& value, const std::string& pa
   turn.blocks.push_back(std::move(out));
 }
 
-void parse_system(Fields& fields, const json::object& body, std::vector<Turn>& turns,
-                  std::vector<std::vector<std::string>>& paths) {
+void parse_system(Fields& fields, const json::object& body, const ParseOptions& options,
+                  std::vector<Turn>& turns, std::vector<std::vector<std::string>>& paths) {
   const json::value* system = Fields::find(body, "system");
   if (system == nullptr) return;
   Turn turn{"system", {}};
@@ -182,7 +187,7 @@ void parse_system(Fields& fields, const json::object& body, std::vector<Turn>& t
   } else if (const json::array* blocks = system->if_array()) {
     for (std::size_t i = 0; i < blocks->size() && !fields.failed(); ++i) {
       const std::string path = fields.item("system", i);
-      parse_block(fields, (*blocks)[i], path, turn);
+      parse_block(fields, (*blocks)[i], path, options, turn);
       if (!turn.blocks.empty()) turn.blocks.back().index = static_cast<int32_t>(i);
       if (i == 0 && !turn.blocks.empty() && turn.blocks[0].text.starts_with(kBillingHeader)) {
         turn.blocks.clear();
@@ -199,7 +204,7 @@ void parse_system(Fields& fields, const json::object& body, std::vector<Turn>& t
 }
 
 Turn parse_message(Fields& fields, const json::object& message, const std::string& path, bool last,
-                   std::vector<std::string>& block_paths) {
+                   const ParseOptions& options, std::vector<std::string>& block_paths) {
   Turn turn;
   const auto role = fields.string(message, path, "role");
   if (!role) {
@@ -227,7 +232,7 @@ Turn parse_message(Fields& fields, const json::object& message, const std::strin
     for (std::size_t i = 0; i < blocks->size() && !fields.failed(); ++i) {
       const std::size_t before = turn.blocks.size();
       const std::string block_path = fields.item(content_path, i);
-      parse_block(fields, (*blocks)[i], block_path, turn);
+      parse_block(fields, (*blocks)[i], block_path, options, turn);
       if (turn.blocks.size() > before) {
         turn.blocks.back().index = static_cast<int32_t>(i);
         block_paths.push_back(block_path);
@@ -259,9 +264,10 @@ void check_system_places(Fields& fields, const std::vector<Turn>& turns, std::si
 }
 
 /// system, messages and the markers on them.
-void parse_prompt(Fields& fields, const json::object& body, GenerationRequest& request) {
+void parse_prompt(Fields& fields, const json::object& body, const ParseOptions& options,
+                  GenerationRequest& request) {
   std::vector<std::vector<std::string>> paths;  // of each turn's blocks
-  parse_system(fields, body, request.turns, paths);
+  parse_system(fields, body, options, request.turns, paths);
   const std::size_t first = request.turns.size();
   const json::array* messages = fields.array(body, "", "messages");
   if (fields.failed()) return;
@@ -276,7 +282,8 @@ void parse_prompt(Fields& fields, const json::object& body, GenerationRequest& r
     const json::object* message = (*messages)[i].if_object();
     if (message == nullptr) return fields.wrong_type(path, "an object");
     std::vector<std::string> block_paths;
-    Turn turn = parse_message(fields, *message, path, i + 1 == messages->size(), block_paths);
+    Turn turn =
+        parse_message(fields, *message, path, i + 1 == messages->size(), options, block_paths);
     for (ContentBlock& block : turn.blocks) block.message = static_cast<int32_t>(i);
     // Consecutive messages of one role are one turn.
     if (request.turns.size() > first && request.turns.back().role == turn.role) {
@@ -428,7 +435,8 @@ void parse_diagnostics(Fields& fields, const json::object& body, GenerationReque
 
 }  // namespace
 
-ApiResult<GenerationRequest> parse_messages_request(const json::object& body) {
+ApiResult<GenerationRequest> parse_messages_request(const json::object& body,
+                                                    const ParseOptions& options) {
   Fields fields(Surface::kAnthropic);
   GenerationRequest request;
   request.format = Format::kMessages;
@@ -448,25 +456,27 @@ ApiResult<GenerationRequest> parse_messages_request(const json::object& body) {
   parse_diagnostics(fields, body, request);
   request.use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
   request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
-  parse_prompt(fields, body, request);
+  parse_prompt(fields, body, options, request);
   if (fields.failed()) return fields.error();
   return request;
 }
 
-ApiResult<GenerationRequest> parse_count_tokens(const json::object& body) {
+ApiResult<GenerationRequest> parse_count_tokens(const json::object& body,
+                                                const ParseOptions& options) {
   Fields fields(Surface::kAnthropic);
   GenerationRequest request;
   request.format = Format::kMessages;
   parse_model(fields, body, request);
   refuse_unoffered(fields, body);
   parse_chat_input(fields, body, true, request);
-  parse_prompt(fields, body, request);
+  parse_prompt(fields, body, options, request);
   if (fields.failed()) return fields.error();
   return request;
 }
 
-ApiResult<GenerationRequest> parse_explained(const json::object& body) {
-  auto request = parse_count_tokens(body);
+ApiResult<GenerationRequest> parse_explained(const json::object& body,
+                                             const ParseOptions& options) {
+  auto request = parse_count_tokens(body, options);
   if (!request) return request;
   Fields fields(Surface::kAnthropic);
   request->use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
