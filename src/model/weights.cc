@@ -92,7 +92,9 @@ class Loader {
   Error named(const std::string& name, const Error& error) const {
     return {error.code, fmt::format("{}: tensor {}: {}", file_.path(), name, error.message)};
   }
+  /// What is read is not needed again: the file never stands in memory beside its packed form.
   void count(const gguf::Tensor& tensor) {
+    file_.drop_pages(tensor);
     bytes_done_ += tensor.bytes;
     if (progress_) {
       progress_(static_cast<double>(bytes_done_) /

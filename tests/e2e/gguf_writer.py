@@ -184,23 +184,15 @@ def encode(kind, values):
 
 class TinyModel:
     """A whole llama model of two layers with random weights: it runs, and says nothing sensible.
-<<<<<<< HEAD
-    `keys` and `tensors` are lists to be changed before `bytes()` is asked for. Its matrices are of type
-    `kind`, or with `as_f32` the same numbers in f32."""
+    `keys` and `tensors` are lists to be changed before `bytes()` is asked for; `factors` has tensors
+    whose weights are that many times larger. Its matrices are of type `kind`, or with `as_f32` the
+    same numbers in f32."""
 
     WIDTH, FFN, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
 
     def __init__(self, kind=F32_TENSOR, as_f32=False):
         self.kind, self.as_f32 = kind, as_f32
-=======
-    `keys` and `tensors` are lists to be changed before `bytes()` is asked for; `factors` has tensors
-    whose weights are that many times larger."""
-
-    WIDTH, FFN, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
-
-    def __init__(self):
         self.factors = {}
->>>>>>> integrate
         tokens = _byte_tokens() + ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll"]
         head = self.WIDTH // self.HEADS
         numbers = {"block_count": self.LAYERS, "context_length": 256, "embedding_length": self.WIDTH,
@@ -243,17 +235,13 @@ class TinyModel:
         data = b""
         for name, shape, kind in self.tensors:
             data += bytes(-len(data) % 32)
-            content = _weights(name, min(math.prod(shape), 1 << 20))
+            content = _weights(name, min(math.prod(shape), 1 << 20), self.factors.get(name, 1.0))
             if len(shape) == 2 and self.kind != F32_TENSOR:
                 content, held = encode(self.kind, list(struct.unpack(f"<{len(content) // 4}f", content)))
                 kind = self.kind
                 if self.as_f32:
                     content, kind = struct.pack(f"<{len(held)}f", *held), F32_TENSOR
             writer.tensor(name, shape, kind, len(data))
-<<<<<<< HEAD
             data += content
-=======
-            data += _weights(name, min(math.prod(shape), 1 << 20), self.factors.get(name, 1.0))
->>>>>>> integrate
         header = writer.header()
         return header + bytes(-len(header) % 32) + data

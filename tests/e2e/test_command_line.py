@@ -76,15 +76,10 @@ VALUES = {
 OF = {"run": ["--threads", "--seed", "--top-k", "--temp", "--top-p", "--min-p", "--tokens", "--logprobs", "--kv-type",
               "--kv-type-k", "--kv-type-v", "--block-tokens"],
       "chat": ["--threads", "--seed", "--top-k", "--temp", "--top-p", "--min-p", "--max-tokens", "--max-context",
-<<<<<<< HEAD
                "--kv-memory", "--kv-type", "--kv-type-k", "--kv-type-v", "--block-tokens"],
       "serve": ["--threads", "--max-context", "--kv-memory", "--kv-type", "--kv-type-k", "--kv-type-v", "--block-tokens",
-                "--port", "--max-seqs", "--max-queue", "--cache-min-tokens", "--lease-5m", "--lease-share"]}
-=======
-               "--kv-memory", "--kv-type", "--block-tokens"],
-      "serve": ["--threads", "--max-context", "--kv-memory", "--kv-type", "--block-tokens", "--port", "--max-seqs",
-                "--max-queue", "--cache-min-tokens", "--cache-mode", "--lease-5m", "--lease-share"]}
->>>>>>> integrate
+                "--port", "--max-seqs", "--max-queue", "--cache-min-tokens", "--cache-mode", "--lease-5m",
+                "--lease-share"]}
 
 
 @pytest.mark.parametrize("command", OF)

@@ -50,7 +50,7 @@ HWY_INLINE void add_columns(const uint8_t* panel, std::size_t panel_bytes, std::
     F32 w[P][kVectors];
     for (std::size_t p = 0; p < P; ++p) {
       const uint8_t* from = panel + p * panel_bytes + k * kPanelOutputs * sizeof(Element);
-      if (R <= 2) hwy::Prefetch(from + ahead);
+      hwy::Prefetch(from + ahead);
       for (std::size_t v = 0; v < kVectors; ++v)
         w[p][v] = Load::load(reinterpret_cast<const Element*>(from) + v * kLanes);
     }
@@ -64,11 +64,18 @@ HWY_INLINE void add_columns(const uint8_t* panel, std::size_t panel_bytes, std::
   }
 }
 
-// sums[r][p] += panel p * row r over `columns` columns. Panels are `panel_bytes` apart; `sums` is
-// [R][P][16].
+// Where a tile finds its weights: some columns of P panels, and what is read after them.
+struct FloatPanels {
+  const uint8_t* first;
+  std::size_t panel_bytes;  // from one panel to the next
+  std::size_t columns;
+  bool last_columns;  // the next panels come afterwards; else the next columns of the same ones
+};
+
+// sums[r][p] += panel p * row r; `sums` is [R][P][16].
 template <std::size_t R, std::size_t P, typename Load>
-HWY_NOINLINE void float_tile(const uint8_t* panel, std::size_t panel_bytes, std::size_t columns,
-                             const float* x, std::size_t x_stride, float* sums) {
+HWY_NOINLINE void float_tile(const FloatPanels& panels, const float* x, std::size_t x_stride,
+                             float* sums) {
   const DF df;
   F32 acc[R][P][kVectors];
   for (std::size_t r = 0; r < R; ++r) {
@@ -77,13 +84,15 @@ HWY_NOINLINE void float_tile(const uint8_t* panel, std::size_t panel_bytes, std:
         acc[r][p][v] = hn::Load(df, sums + (r * P + p) * kPanelOutputs + v * kLanes);
     }
   }
-  // A panel is over in a few microseconds, so its last part asks for what comes behind these P
-  // panels. 2 KiB ahead in each is about the latency of memory at full bandwidth.
+  // 2 KiB ahead in each panel is about the latency of memory at full bandwidth. A panel is over in
+  // a few microseconds, so its last part asks for what comes behind these P panels.
   constexpr std::size_t kAhead = 2048;
   constexpr std::size_t kAheadColumns = kAhead / (kPanelOutputs * sizeof(typename Load::Element));
+  const std::size_t columns = panels.columns;
   const std::size_t last = columns > kAheadColumns ? columns - kAheadColumns : 0;
-  add_columns<R, P, Load>(panel, panel_bytes, 0, last, kAhead, x, x_stride, acc);
-  add_columns<R, P, Load>(panel, panel_bytes, last, columns, kAhead + (P - 1) * panel_bytes, x,
+  const std::size_t behind = panels.last_columns ? (P - 1) * panels.panel_bytes : 0;
+  add_columns<R, P, Load>(panels.first, panels.panel_bytes, 0, last, kAhead, x, x_stride, acc);
+  add_columns<R, P, Load>(panels.first, panels.panel_bytes, last, columns, kAhead + behind, x,
                           x_stride, acc);
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t p = 0; p < P; ++p) {
@@ -95,19 +104,17 @@ HWY_NOINLINE void float_tile(const uint8_t* panel, std::size_t panel_bytes, std:
 
 // The largest tile of at most `left` rows; returns its rows.
 template <std::size_t P, typename Load, std::size_t kIndex = 0>
-HWY_INLINE std::size_t largest_tile(std::size_t left, const uint8_t* panel, std::size_t panel_bytes,
-                                    std::size_t columns, const float* x, std::size_t x_stride,
-                                    float* sums) {
+HWY_INLINE std::size_t largest_tile(std::size_t left, const FloatPanels& panels, const float* x,
+                                    std::size_t x_stride, float* sums) {
   constexpr std::size_t kRows = kTileRows[kIndex];
   if constexpr (kRows <= rows_most(P)) {
     if (left >= kRows) {
-      float_tile<kRows, P, Load>(panel, panel_bytes, columns, x, x_stride, sums);
+      float_tile<kRows, P, Load>(panels, x, x_stride, sums);
       return kRows;
     }
   }
-  if constexpr (kRows > 1) {
-    return largest_tile<P, Load, kIndex + 1>(left, panel, panel_bytes, columns, x, x_stride, sums);
-  }
+  if constexpr (kRows > 1)
+    return largest_tile<P, Load, kIndex + 1>(left, panels, x, x_stride, sums);
   return 0;
 }
 
@@ -132,11 +139,11 @@ void float_panels(const FloatWork& work, Range rows, std::size_t p) {
     std::memset(sums, 0, count * P * kPanelOutputs * sizeof(float));
     const std::size_t at_once = count <= rows_most(P) ? columns : kColumnsAtOnce;
     for (std::size_t k = 0; k < columns; k += at_once) {
-      const uint8_t* panel =
-          work.weights.panel(p) + k * kPanelOutputs * sizeof(typename Load::Element);
+      const FloatPanels part = {
+          work.weights.panel(p) + k * kPanelOutputs * sizeof(typename Load::Element), panel_bytes,
+          HWY_MIN(at_once, columns - k), k + at_once >= columns};
       for (std::size_t r = 0; r < count;) {
-        r += largest_tile<P, Load>(count - r, panel, panel_bytes, HWY_MIN(at_once, columns - k),
-                                   work.x.row(begin + r) + k, x_stride,
+        r += largest_tile<P, Load>(count - r, part, work.x.row(begin + r) + k, x_stride,
                                    sums + r * P * kPanelOutputs);
       }
     }
