@@ -43,7 +43,7 @@ def plan(*flags):
     (["--kv-type-k", "q8_0", "--kv-type-v", "f32"], "(K q8_0, V f32)"),
 ])
 def test_a_server_takes_what_the_plan_says_and_a_hit_has_the_bits_of_the_request_alone(types, words, nonce):
-    with serving("--kv-memory", "48MiB", *types) as server:
+    with serving("--kv-memory", "48MiB", "--alias", "*", *types) as server:
         assert words in server.log()
         row = plan(*types)  # of one block; blocks stand on whole pages
         assert server.metrics()['pagewise_kv_group_block_bytes{group="0",window="0"}'] == row.get(

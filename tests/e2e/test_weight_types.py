@@ -50,7 +50,7 @@ def test_quantised_weights_differ_from_their_numbers_by_the_rounding_of_activati
 def test_a_server_with_iq4_nl_weights_answers_a_hit_with_the_bits_of_the_request_alone(tmp_path):
     path = tmp_path / "tiny.gguf"
     path.write_bytes(TinyModel(IQ4_NL_TENSOR).bytes())
-    with serving("--kv-memory", "8MiB", model=path) as server:
+    with serving("--kv-memory", "8MiB", "--alias", "*", model=path) as server:
         def ask(**more):
             response = server.http.post("/v1/completions", json={
                 "model": "m", "prompt": "hello " * 20, "max_tokens": 20, "temperature": 0, "logprobs": 4, **more})
