@@ -285,7 +285,6 @@ AttentionCase attention_case(Input& in, Values& values) {
   KvType value_type = in.pick(kTypes);
   for (auto& [type, dim] :
        {std::pair<KvType&, uint32_t&>{key_type, shape.key_dim}, {value_type, shape.value_dim}}) {
-    if (!check_kv_type(type).has_value()) type = KvType::kF16;
     if (type == KvType::kQ8_0) dim = static_cast<uint32_t>(round_up(dim, 32));
   }
   if (!check_attention_shape(shape).has_value()) return c;
