@@ -366,8 +366,8 @@ std::vector<float> attend(const AttentionCase& c, std::span<const std::size_t> c
 
 void check_attention(Input& in) {
   const std::size_t threads = in.between(1, 3);
-  // Scores that overflow have no maximum to subtract: what such a row gets is not defined, only that
-  // it stays its own (attention_test, rule 5) and that no answer is made of it (Core::sample).
+  // Scores that overflow have no maximum to subtract: what such a row gets is not defined, only
+  // that it stays its own (attention_test, rule 5) and that no answer is made of it (Core::sample).
   Values values(in, true);
   const AttentionCase c = attention_case(in, values);
   if (c.sequences.empty()) return;
