@@ -35,7 +35,7 @@ def main():
     args = parser.parse_args()
     refuse_debug_build(args.pagewise)
     result = Result("isolation", "Time to first token of what another caller has cached")
-    server = TimedServer(args.pagewise, MODEL, "--threads", args.threads, "--kv-memory", "512MiB")
+    server = TimedServer(args.pagewise, MODEL, "--threads", args.threads, "--kv-memory", "256MiB")
     times = {"cold": [], "cached by another salt": [], "cached by the same salt": []}
 
     def take(case, prompt, salt, cached):

@@ -23,8 +23,20 @@ class TimedServer:
         for line in self.process.stdout:
             if found := re.search(r"address\s+http://127.0.0.1:(\d+)", line):
                 self.port = int(found.group(1))
-                return
+                return self.wait_until_ready()
         sys.exit("the server did not start")
+
+    def wait_until_ready(self):
+        """The address is said a moment before the first request is taken."""
+        for _ in range(1000):
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+            connection.request("GET", "/ready")
+            status = connection.getresponse().status
+            connection.close()
+            if status == 200:
+                return
+            time.sleep(0.01)
+        sys.exit("the server was not ready within 10 s")
 
     def first_token(self, prompt, **more):
         """(milliseconds from the request to the first token, prompt tokens read from the cache)"""

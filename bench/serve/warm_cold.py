@@ -61,7 +61,7 @@ def main():
     lengths = [int(length) for length in args.lengths.split(",")]
     refuse_debug_build(args.pagewise)
     result = Result("warm-cold", "Warm and cold time to first token")
-    server = TimedServer(args.pagewise, MODEL, "--threads", args.threads, "--kv-memory", "1GiB", "--max-context", 8192)
+    server = TimedServer(args.pagewise, MODEL, "--threads", args.threads, "--kv-memory", "384MiB", "--max-context", 8192)
     try:
         one_round(server, lengths[:1], "warm-up")
         rounds = []
