@@ -288,8 +288,11 @@ Status serve(const ServeFlags& flags) {
   setup.random_seed = random_seed + 1;  // other ids than the gate's
   const std::unique_ptr<server::Handler> api = server::make_api(std::move(setup));
 
-  log.write(start_screen(flags, spec, geometry, pool, *executor, served, listener->port()));
+  // Open first: who reads the address may ask at once.
+  const std::string screen =
+      start_screen(flags, spec, geometry, pool, *executor, served, listener->port());
   gate.open(*api);
+  log.write(screen);
   network.wait();
   log.write(last_words(engine, prices));
   log.write("stopped");
