@@ -52,7 +52,11 @@ json::object report_json(const engine::AccountReport& report) {
   return {{"namespace", report.account},
           {"blocks", json::object{{"live", report.blocks_live},
                                   {"cached", report.blocks_cached},
-                                  {"leased", report.blocks_leased}}},
+                                  {"leased", report.blocks_leased},
+                                  {"floor", report.quota.floor_blocks},
+                                  {"ceiling", report.quota.ceiling_blocks == 0
+                                                  ? json::value()
+                                                  : json::value(report.quota.ceiling_blocks)}}},
           {"tokens", tokens_json(report.tokens)},
           {"hit_share", share(report.tokens.reused, report.tokens.reused + report.tokens.computed)},
           {"leases", std::move(leases)},
