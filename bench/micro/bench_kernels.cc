@@ -3,7 +3,7 @@
 // weights pass in every measurement, so decode reads them from memory as in a real step.
 //
 //   pagewise_bench_kernels [--threads 1,2] [--only linear,attention] [--types Q4_1,Q4_K]
-//   [--isa AVX2] [--seconds 0.25] [--json]
+//   [--kv-type q8_0] [--isa AVX2] [--seconds 0.25] [--json]
 #include <fmt/format.h>
 #include <hwy/targets.h>
 
@@ -42,6 +42,9 @@ using kernels::ThreadPool;
 bool use_cpu_time = false;
 
 bool print_json = false;
+
+// Of the caches that attention reads.
+KvType kv_type = KvType::kF16;
 
 double now_seconds() {
   if (use_cpu_time) {
@@ -171,8 +174,7 @@ LinearWeights random_weights(Prng& prng, TensorType type, Shape shape,
 
 void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, double seconds) {
   // Types that are decoded to f32 take so long that fewer layers say as much.
-  const std::size_t layers =
-      kernels::linear_family(type) == kernels::LinearFamily::kInteger ? 30 : 4;
+  const std::size_t layers = kernels::linear_packs(type) ? 30 : 4;
   Prng prng(1);
   const std::span<const Shape> shapes =
       tensor_type_info(type)->block_elements == 256 ? std::span<const Shape>(kLayerOf256) : kLayer;
@@ -262,7 +264,8 @@ void bench_attention(ThreadPool& pool, const Limits& limits, const char* name, u
   layer.block_tokens = 32;
   layer.kv_heads = 3;
   layer.key_dim = layer.value_dim = 64;
-  layer.value_offset = 64 * 32 * 2;
+  layer.key_type = layer.value_type = kv_type;
+  layer.value_offset = 32 * kv_row_bytes(kv_type, 64);
   layer.head_stride = 2 * layer.value_offset;
   const std::size_t layer_stride = 3 * layer.head_stride;
   layer.block_stride = kLayers * layer_stride;
@@ -298,6 +301,7 @@ void bench_attention(ThreadPool& pool, const Limits& limits, const char* name, u
   print_row(print_json, "attention",
             {{"kind", name},
              {"threads", static_cast<double>(pool.threads())},
+             {"kv_type", std::string(kv_type_name(kv_type))},
              {"sequences", static_cast<double>(sequences)},
              {"rows", static_cast<double>(rows)},
              {"context", static_cast<double>(context)},
@@ -342,10 +346,14 @@ int run(int argc, char** argv) {
   app.add_option("--types", types, "Tensor types of linear")->delimiter(',');
   app.add_option("--isa", isa, "Use this instruction set: AVX2, AVX3, AVX3_DL, EMU128");
   app.add_option("--seconds", seconds, "Time for each measurement");
+  std::string kv_type_text = "f16";
+  app.add_option("--kv-type", kv_type_text, "Type of the caches that attention reads")
+      ->check(CLI::IsMember({"f16", "bf16", "f32", "q8_0"}));
   app.add_flag("--json", print_json, "One JSON object a measurement");
   app.add_flag("--cpu-time", use_cpu_time,
                "Measure processor time, not wall time; needs --threads 1");
   CLI11_PARSE(app, argc, argv);
+  kv_type = parse_kv_type(kv_type_text).value_or(KvType::kF16);
 #ifndef NDEBUG
   std::fprintf(stderr, "this is not an optimised build: configure with --preset release\n");
   return 1;

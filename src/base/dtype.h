@@ -62,6 +62,12 @@ enum class KvType : uint8_t { kF16, kBF16, kF32, kQ8_0 };
 std::string_view kv_type_name(KvType type);
 std::optional<KvType> parse_kv_type(std::string_view name);
 
+/// Values of a row that share a scale in q8_0.
+inline constexpr uint32_t kKvScaleGroup = 32;
+
+/// Bytes of one element in its plane; q8_0's scales, f16, stand in a plane of their own behind it.
+uint64_t kv_element_bytes(KvType type);
+
 /// Bytes of one row of `elements` values. q8_0 takes 34 bytes per 32 values; elements % 32 == 0
 /// there.
 uint64_t kv_row_bytes(KvType type, uint64_t elements);

@@ -163,9 +163,10 @@ Status run(const RunFlags& flags) {
                     prompt_tokens, flags.tokens, spec.context)};
   }
 
-  const KvType kv_type = kv_type_of(flags.compute);
-  PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
-                      model::make_geometry(spec, flags.compute.block_tokens, kv_type, kv_type));
+  const KvTypes kv_types = kv_types_of(flags.compute);
+  PW_ASSIGN_OR_RETURN(
+      const kv::Geometry geometry,
+      model::make_geometry(spec, flags.compute.block_tokens, kv_types.key, kv_types.value));
   model::CpuExecutorOptions options;
   options.threads = flags.compute.threads;
   options.blocks.assign(geometry.groups.size(),

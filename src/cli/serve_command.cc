@@ -225,9 +225,10 @@ Status serve(const ServeFlags& flags) {
   const model::ModelSpec& spec = model.spec;
   PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template,
                       load_template(*model.file, flags.chat_template));
-  const KvType kv_type = kv_type_of(flags.compute);
-  PW_ASSIGN_OR_RETURN(const kv::Geometry geometry,
-                      model::make_geometry(spec, flags.compute.block_tokens, kv_type, kv_type));
+  const KvTypes kv_types = kv_types_of(flags.compute);
+  PW_ASSIGN_OR_RETURN(
+      const kv::Geometry geometry,
+      model::make_geometry(spec, flags.compute.block_tokens, kv_types.key, kv_types.value));
   const PoolWish wish{flags.kv_memory, flags.max_context, flags.step_tokens};
   PW_ASSIGN_OR_RETURN(const Pool pool, size_pool(wish, spec, geometry));
   PW_RETURN_IF_ERROR(check_floors(flags, keys, geometry, pool));
@@ -254,7 +255,7 @@ Status serve(const ServeFlags& flags) {
   info.model_name = served.name;
   info.block_tokens = geometry.block_tokens;
   info.context_max = served.context_max;
-  info.kv_type = flags.compute.kv_type;
+  info.kv_type = kv_types_text(flags.compute);
   info.prefix_cache = !flags.no_prefix_cache;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
     info.blocks_pool += pool.blocks[g];

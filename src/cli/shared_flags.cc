@@ -71,15 +71,27 @@ void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
   command.add_option("--block-tokens", flags.block_tokens, "Positions of a KV block")
       ->capture_default_str()
       ->check(CLI::IsMember({16U, 32U, 64U, 128U}));
+  const CLI::IsMember served({"f16", "bf16", "f32", "q8_0"});
   command.add_option("--kv-type", flags.kv_type, "Type of K and V in the cache")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f16", "bf16", "f32"}));
+      ->check(served);
+  command.add_option("--kv-type-k", flags.kv_type_k, "The same for K alone")->check(served);
+  command.add_option("--kv-type-v", flags.kv_type_v, "The same for V alone")->check(served);
 }
 
-KvType kv_type_of(const ComputeFlags& flags) {
-  const std::optional<KvType> type = parse_kv_type(flags.kv_type);
-  PW_CHECK(type.has_value());
-  return *type;
+KvTypes kv_types_of(const ComputeFlags& flags) {
+  const auto type_of = [&](const std::string& own) {
+    const std::optional<KvType> type = parse_kv_type(own.empty() ? flags.kv_type : own);
+    PW_CHECK(type.has_value());
+    return *type;
+  };
+  return {type_of(flags.kv_type_k), type_of(flags.kv_type_v)};
+}
+
+std::string kv_types_text(const ComputeFlags& flags) {
+  const auto [key, value] = kv_types_of(flags);
+  const std::string of_key(kv_type_name(key)), of_value(kv_type_name(value));
+  return key == value ? of_key : "K " + of_key + ", V " + of_value;
 }
 
 void add_pool_flags(CLI::App& command, std::string& kv_memory, uint32_t& max_context) {

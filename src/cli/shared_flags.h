@@ -31,13 +31,20 @@ struct ComputeFlags {
   uint32_t threads = 0;
   uint32_t block_tokens = 32;
   std::string kv_type = "f16";
+  std::string kv_type_k, kv_type_v;  // empty: kv_type
 };
 
-/// --threads, --block-tokens, --kv-type. `flags` must outlive the parsing, here and below.
+/// --threads, --block-tokens, --kv-type, --kv-type-k, --kv-type-v. `flags` must outlive the
+/// parsing, here and below.
 void add_compute_flags(CLI::App& command, ComputeFlags& flags);
 
-/// --kv-type as the cache's own type; a parsed command line has no other.
-KvType kv_type_of(const ComputeFlags& flags);
+struct KvTypes {
+  KvType key, value;
+};
+/// The cache's types; a parsed command line has no others.
+KvTypes kv_types_of(const ComputeFlags& flags);
+/// "f16", or "K q8_0, V f16".
+std::string kv_types_text(const ComputeFlags& flags);
 
 /// --kv-memory, --max-context.
 void add_pool_flags(CLI::App& command, std::string& kv_memory, uint32_t& max_context);

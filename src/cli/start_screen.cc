@@ -32,7 +32,8 @@ std::string start_screen(const ServeFlags& flags, const model::ModelSpec& spec,
       static_cast<double>(spec.parameters) / 1e6);
   add("  weights        {}, {} threads, {}\n", format_size(executor.weight_bytes()),
       executor.threads(), executor.isa());
-  add("  KV per token   {} ({})\n", format_size(geometry.token_bytes()), flags.compute.kv_type);
+  add("  KV per token   {} ({})\n", format_size(geometry.token_bytes()),
+      kv_types_text(flags.compute));
   add("  pool           {} blocks of {} tokens, {}\n", blocks, geometry.block_tokens,
       format_size(pool_bytes));
   add("  context        {} tokens (the model's {})\n", pool.context, spec.context);

@@ -810,13 +810,27 @@ std::span<const std::byte> File::data(const Tensor& tensor) const {
   return {impl_->mapping.base + tensor.file_offset, tensor.bytes};
 }
 
+namespace {
+
+/// Gives back the whole pages of [begin, end), offsets in the mapping. Advice: when it is refused
+/// the pages merely stay.
+void drop_mapped(std::byte* base, uint64_t begin, uint64_t end) {
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  begin = round_up(begin, page);
+  if (begin < end) (void)madvise(base + begin, end - begin, MADV_DONTNEED);
+}
+
+}  // namespace
+
 void File::drop_pages() const {
-  // From the first whole page of the data part to the end; the header's strings stay in place.
-  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const uint64_t begin = round_up(impl_->data_offset, page);
-  if (begin >= impl_->mapping.bytes) return;
-  // Advice: when it is refused the pages merely stay.
-  (void)madvise(impl_->mapping.base + begin, impl_->mapping.bytes - begin, MADV_DONTNEED);
+  // To the very end; the header's strings stay in place.
+  drop_mapped(impl_->mapping.base, impl_->data_offset, impl_->mapping.bytes);
+}
+
+void File::drop_pages(const Tensor& tensor) const {
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t end = (tensor.file_offset + tensor.bytes) / page * page;
+  drop_mapped(impl_->mapping.base, tensor.file_offset, end);
 }
 
 }  // namespace pagewise::gguf

@@ -103,6 +103,8 @@ class File {
   std::span<const std::byte> data(const Tensor& tensor) const;
   /// Tells the system that the mapped pages of tensor data are no longer needed (after repacking).
   void drop_pages() const;
+  /// The same for one tensor, but for the pages it shares with its neighbours.
+  void drop_pages(const Tensor& tensor) const;
 
  private:
   File();

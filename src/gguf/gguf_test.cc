@@ -190,6 +190,27 @@ TEST(GgufFile, KeepsTensorBytesReadableAfterDroppingPages) {
   EXPECT_EQ(std::memcmp(bytes.data(), data.data(), data.size()), 0);
 }
 
+TEST(GgufFile, DropsOneTensorsWholePagesAndLeavesItsNeighboursReadable) {
+  // Tensors that begin and end within pages, and one smaller than a page.
+  std::vector<std::string> contents;
+  Writer writer;
+  for (const std::size_t size : {100, 5000, 20000, 40000, 300}) {
+    std::string data(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) data[i] = static_cast<char>(i * 13 + size);
+    writer.tensor(fmt::format("t{}", contents.size()), {size}, TensorType::kI8, data);
+    contents.push_back(data);
+  }
+  const TempFile file(writer.bytes());
+  const auto gguf = open_or_fail(file);
+  for (const Tensor& dropped : gguf->tensors()) {
+    gguf->drop_pages(dropped);
+    for (std::size_t t = 0; t < contents.size(); ++t) {
+      const auto bytes = gguf->data(*gguf->find_tensor(fmt::format("t{}", t)));
+      EXPECT_EQ(std::memcmp(bytes.data(), contents[t].data(), bytes.size()), 0) << t;
+    }
+  }
+}
+
 TEST(GgufFile, ReadsVersion2LikeVersion3) {
   const TempFile file(sample().version(2).bytes());
   EXPECT_EQ(open_or_fail(file)->tensors().size(), 2u);

@@ -13,6 +13,6 @@ namespace pagewise::kernels {
 std::string_view isa_name();
 
 /// Changes whenever a kernel's arithmetic changes, so that stored KV of other bits is not reused.
-inline constexpr uint32_t kKernelRevision = 2;
+inline constexpr uint32_t kKernelRevision = 3;
 
 }  // namespace pagewise::kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where Q4_K and Q6_K keep what belongs to one value of their blocks of 256: for everything that
-// reads them, to_float.h and the packing of linear layers. Layouts from the GGUF specification.
+// Where Q4_K, Q5_K and Q6_K keep what belongs to one value of their blocks of 256, and what
+// IQ4_NL's codes stand for: for everything that reads them, to_float.h and the packing of linear
+// layers. Layouts from the GGUF specification.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +27,12 @@ inline uint8_t q4_k_code(const uint8_t* block, std::size_t k) {
   return (block[16 + 32 * (k / 64) + k % 32] >> (4 * (k / 32 % 2))) & 15;
 }
 
+/// Q5_K, 176 bytes: as Q4_K, with 32 bytes of fifth bits in front of the nibbles.
+inline uint8_t q5_k_code(const uint8_t* block, std::size_t k) {
+  const int low = (block[48 + 32 * (k / 64) + k % 32] >> (4 * (k / 32 % 2))) & 15;
+  return static_cast<uint8_t>(low | ((block[16 + k % 32] >> (k / 32)) & 1) << 4);
+}
+
 /// Q6_K, 210 bytes: 128 of low nibbles, 64 of high pairs, 16 signed scales of 16 values each, an
 /// f16 scale. The code is the value plus 32.
 inline uint8_t q6_k_code(const uint8_t* block, std::size_t k) {
@@ -35,5 +42,9 @@ inline uint8_t q6_k_code(const uint8_t* block, std::size_t k) {
   const int high = (block[128 + 32 * half + k % 32] >> (2 * quarter)) & 3;
   return static_cast<uint8_t>(low | high << 4);
 }
+
+/// IQ4_NL: the values of its 16 codes, in units of the block's scale.
+inline constexpr int8_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                            1,    13,   25,  38,  53,  69,  89,  113};
 
 }  // namespace pagewise::kernels

@@ -105,6 +105,13 @@ struct LoadF16 {
     return hn::PromoteTo(DF(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p)));
   }
 };
+struct LoadI8 {
+  using Element = int8_t;
+  static HWY_INLINE F32 load(const int8_t* p) {
+    const hn::Rebind<int8_t, DI> d8;
+    return hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(d8, p)));
+  }
+};
 struct LoadBF16 {
   using Element = uint16_t;
   static HWY_INLINE F32 load(const uint16_t* p) {

@@ -4,6 +4,8 @@
 // Per (block, layer, KV head), contiguous, for block_tokens = B:
 //   K  [key_dim][B]      transposed: vector lanes are tokens, so scores need no horizontal sums
 //   V  [B][value_dim]    behind it, at value_offset
+// A type with scales (q8_0) has its codes in this order, and its f16 scales in a plane behind them:
+// of K [key_dim / 32][B], of V [B][value_dim / 32].
 // Position p of a sequence is slot p % B of block blocks[p / B].
 #pragma once
 
@@ -13,7 +15,6 @@
 
 #include "base/dtype.h"
 #include "base/ids.h"
-#include "base/result.h"
 #include "kernels/range.h"
 
 namespace pagewise::kernels {
@@ -49,15 +50,10 @@ struct PagedRun {
   std::span<const BlockId> blocks;
 };
 
-/// Which KV types store_kv and attention offer. Errors: kUnsupported naming the type (q8_0 for
-/// now).
-Status check_kv_type(KvType type);
-
 /// Writes K and V of the run's rows `rows` (a sub-range of [0, run.rows)) into its blocks,
 /// converted to the cache types (round to nearest even). Row i of the run is at k + i * k_stride:
 /// [kv_heads][key_dim] f32, after RoPE; v likewise: [kv_heads][value_dim]. Strides in floats.
-/// Different rows may be stored by different threads. Requires: check_kv_type passes for both
-/// types.
+/// Different rows may be stored by different threads. Requires: q8_0 only for multiples of 32.
 void store_kv(const PagedLayer& layer, const PagedRun& run, Range rows, const float* k,
               std::size_t k_stride, const float* v, std::size_t v_stride);
 

@@ -95,6 +95,19 @@ QuantizedBlock quantize_block(const float* x) {
   return block;
 }
 
+KvGroup quantize_kv(const float* x) {
+  KvGroup group{};
+  float amax = 0.0f;
+  for (std::size_t i = 0; i < kKvScaleGroup; ++i) amax = std::max(amax, std::fabs(x[i]));
+  group.scale = float_to_half(std::min(amax / 127.0f, 65504.0f));
+  const float scale = half_to_float(group.scale);
+  for (std::size_t i = 0; i < kKvScaleGroup && scale > 0; ++i) {
+    const float code = std::nearbyint(x[i] * (1.0f / scale));
+    group.codes[i] = static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f));
+  }
+  return group;
+}
+
 namespace {
 
 /// One block of 32 weights of the integer family: w = d * (integer scale of its half) * code + m.
@@ -113,23 +126,39 @@ WeightBlock read_block(TensorType type, const uint8_t* row, std::size_t b) {
     std::memcpy(&half, p, sizeof(half));
     return half_to_float(half);
   };
-  const std::size_t in_super = kQuantBlock * (b % (kSuperBlock / kQuantBlock));
+  // Blocks of 32, or the part of 32 values of a block of 256.
+  const bool is_super = tensor_type_info(type)->block_elements == kSuperBlock;
+  const std::size_t in_super = is_super ? kQuantBlock * (b % (kSuperBlock / kQuantBlock)) : 0;
   const uint8_t* block = row + row_bytes(type, kQuantBlock * b - in_super);
-  if (type == TensorType::kQ4_1 || type == TensorType::kQ5_0 || type == TensorType::kQ8_0) {
-    block = row + row_bytes(type, kQuantBlock * b);
-  }
+  const auto nibble = [&](std::size_t first, std::size_t i) {
+    return i < 16 ? block[first + i] & 15 : block[first + i - 16] >> 4;
+  };
+  const auto fifth = [&](std::size_t first, std::size_t i) {
+    return 16 * (block[first + i / 8] >> (i % 8) & 1);
+  };
   for (std::size_t i = 0; i < kQuantBlock; ++i) {
     int& code = out.codes[i];
     switch (type) {
+      case TensorType::kQ4_0:
+        code = nibble(2, i) - 8;
+        break;
       case TensorType::kQ4_1:
-        code = i < 16 ? block[4 + i] & 15 : block[4 + i - 16] >> 4;
+        code = nibble(4, i);
         break;
       case TensorType::kQ5_0:
-        code = (i < 16 ? block[6 + i] & 15 : block[6 + i - 16] >> 4) +
-               16 * (block[2 + i / 8] >> (i % 8) & 1) - 16;
+        code = nibble(6, i) + fifth(2, i) - 16;
+        break;
+      case TensorType::kQ5_1:
+        code = nibble(8, i) + fifth(4, i);
+        break;
+      case TensorType::kIQ4_NL:
+        code = kIq4NlValues[nibble(2, i)];
         break;
       case TensorType::kQ4_K:
         code = q4_k_code(block, in_super + i);
+        break;
+      case TensorType::kQ5_K:
+        code = q5_k_code(block, in_super + i);
         break;
       case TensorType::kQ6_K:
         code = q6_k_code(block, in_super + i) - 32;
@@ -140,10 +169,10 @@ WeightBlock read_block(TensorType type, const uint8_t* row, std::size_t b) {
     }
   }
   out.d = half_at(type == TensorType::kQ6_K ? block + 208 : block);
-  if (type == TensorType::kQ4_1) {
+  if (type == TensorType::kQ4_1 || type == TensorType::kQ5_1) {
     out.m = half_at(block + 2);
     out.has_minimum = true;
-  } else if (type == TensorType::kQ4_K) {
+  } else if (type == TensorType::kQ4_K || type == TensorType::kQ5_K) {
     const ScaleMin sm = scale_min_k(block + 4, static_cast<int>(in_super / kQuantBlock));
     out.d *= static_cast<float>(sm.scale);
     out.m = -(half_at(block + 2) * static_cast<float>(sm.min));

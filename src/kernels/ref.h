@@ -33,6 +33,13 @@ struct QuantizedBlock {
 /// The int8 form of 32 values.
 QuantizedBlock quantize_block(const float* x);
 
+struct KvGroup {
+  int8_t codes[kKvScaleGroup];
+  uint16_t scale;  // f16 bits
+};
+/// 32 values as the KV type q8_0 keeps them.
+KvGroup quantize_kv(const float* x);
+
 /// One output of a linear layer: `row` is the weights' row in `type`, `x` the f32 activations.
 float linear(TensorType type, const std::byte* row, const float* x, std::size_t columns);
 

@@ -93,5 +93,49 @@ TEST(ThreadPool, MoreThreadsThanCoresStillFinish) {
   EXPECT_EQ(calls, 20 * threads);
 }
 
+TEST(ThreadPool, AnAdaptivePoolDoesWithoutAThreadThatKeepsItWaitingAndTakesItBackLater) {
+  ThreadPool pool(2, PoolWidth::kAdaptive);
+  const auto region = [&](bool late) {
+    std::size_t took_part = 0;
+    pool.run([&](const ThreadPool::Context& context) {
+      if (late && context.index() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      context.barrier();
+      if (context.index() == 0) took_part = context.threads();
+    });
+    return took_part;
+  };
+  const auto eventually = [&](std::size_t threads, bool late) {
+    for (int i = 0; i < 10'000; ++i) {
+      if (region(late) == threads) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it tries again after some time
+    }
+    return false;
+  };
+  EXPECT_TRUE(eventually(1, true));
+  EXPECT_TRUE(eventually(2, false));
+}
+
+TEST(ThreadPool, AnAdaptivePoolCallsExactlyTheThreadsThatTakePart) {
+  constexpr std::size_t kThreads = 4;
+  ThreadPool pool(kThreads, PoolWidth::kAdaptive);
+  for (int i = 0; i < 300; ++i) {
+    std::atomic<std::size_t> calls{0};
+    std::atomic<std::size_t> beyond{0};
+    std::size_t took_part = 0;
+    pool.run([&](const ThreadPool::Context& context) {
+      if (i % 3 != 0 && context.index() + 1 == context.threads()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      ++calls;
+      context.barrier();
+      beyond += context.index() >= context.threads();
+      if (context.index() == 0) took_part = context.threads();
+    });
+    EXPECT_EQ(calls, took_part);
+    EXPECT_EQ(beyond, 0);
+    EXPECT_LE(took_part, kThreads);
+  }
+}
+
 }  // namespace
 }  // namespace pagewise::kernels

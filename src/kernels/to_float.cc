@@ -87,14 +87,11 @@ void block_q8_0(const uint8_t* b, float* y) {
   for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(static_cast<int8_t>(b[2 + i])) * d;
 }
 
-constexpr int8_t kNonlinear4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                    1,    13,   25,  38,  53,  69,  89,  113};
-
 void block_iq4_nl(const uint8_t* b, float* y) {
   const float d = half_at(b);
   for (int i = 0; i < 16; ++i) {
-    y[i] = d * static_cast<float>(kNonlinear4[b[2 + i] & 15]);
-    y[i + 16] = d * static_cast<float>(kNonlinear4[b[2 + i] >> 4]);
+    y[i] = d * static_cast<float>(kIq4NlValues[b[2 + i] & 15]);
+    y[i + 16] = d * static_cast<float>(kIq4NlValues[b[2 + i] >> 4]);
   }
 }
 
@@ -265,7 +262,7 @@ Result<ToFloat> find_to_float(TensorType type) {
                                      : "number " + std::to_string(static_cast<uint32_t>(type));
 #ifdef PAGEWISE_GGML
   return {ErrorCode::kUnsupported,
-          "tensor type " + name + " is not offered: convert the model to Q4_1, Q8_0 or F16"};
+          "tensor type " + name + " is not offered: convert the model to Q4_K, Q8_0 or F16"};
 #else
   return {ErrorCode::kUnsupported,
           "tensor type " + name +

@@ -39,7 +39,7 @@ struct CpuExecutor::Impl {
       : spec(std::move(spec_in)),
         weights(std::move(weights_in)),
         arena(std::move(arena_in)),
-        pool(threads),
+        pool(threads, kernels::PoolWidth::kAdaptive),
         limits(limits_in),
         forward(spec, weights, *arena, pool, limits) {}
 

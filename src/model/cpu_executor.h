@@ -36,8 +36,8 @@ struct CpuExecutorOptions {
 class CpuExecutor final : public Executor {
  public:
   /// Packs the weights of `file` and drops the file's pages; `file` is not needed afterwards.
-  /// Errors: kUnsupported for a tensor type without kernels or decoder (by name), KV type q8_0;
-  /// kIo when the system gives no memory.
+  /// Errors: kUnsupported for a tensor type without kernels or decoder (by name); kIo when the
+  /// system gives no memory.
   static Result<std::unique_ptr<CpuExecutor>> create(const gguf::File& file, const ModelSpec& spec,
                                                      const kv::Geometry& geometry,
                                                      CpuExecutorOptions options);

@@ -189,7 +189,33 @@ std::vector<LlamaShape> shapes() {
                     .ffn = 160,
                     .type = TensorType::kQ5_0,
                     .head_type = TensorType::kQ5_0});
+  shapes.push_back({.embedding = 256,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .head_dim = 64,
+                    .rope_dims = 64,
+                    .ffn = 256,
+                    .type = TensorType::kQ5_K,
+                    .head_type = TensorType::kIQ4_NL});
+  shapes.push_back({.embedding = 96, .type = TensorType::kIQ4_NL, .head_type = TensorType::kQ4_0});
+  shapes.push_back({.embedding = 72,
+                    .heads = 3,
+                    .kv_heads = 1,
+                    .head_dim = 24,
+                    .rope_dims = 24,
+                    .ffn = 90,
+                    .type = TensorType::kBF16,
+                    .head_type = TensorType::kF16,
+                    .tied = false});
+  shapes.push_back({.layers = 1, .type = TensorType::kF16, .head_type = TensorType::kBF16});
   return shapes;
+}
+
+/// The KV types that fit a shape's heads.
+std::vector<KvType> kv_types(const LlamaShape& shape) {
+  std::vector<KvType> types = {KvType::kF16, KvType::kBF16, KvType::kF32};
+  if (shape.head_dim % 32 == 0) types.push_back(KvType::kQ8_0);
+  return types;
 }
 
 TEST(CpuExecutor, AgreesWithThePlainReferencePass) {
@@ -248,6 +274,44 @@ TEST(CpuExecutor, GivesTheSameBitsForAnyBlockSizeThreadsAndChunksRules1And4) {
   }
 }
 
+TEST(CpuExecutor, GivesTheSameBitsWithEveryPairOfKvTypesForAnyBlockSizeThreadsAndChunksRule3) {
+  const LlamaShape shape = {.embedding = 96,
+                            .heads = 6,
+                            .kv_heads = 2,
+                            .head_dim = 32,
+                            .rope_dims = 32,
+                            .sliding_window = 40};
+  Model model(shape);
+  Prng prng(12);
+  const std::vector<TokenId> tokens = model.random_tokens(290, prng);
+  std::vector<Bits> of_types;
+  for (const KvType key_type : kv_types(shape)) {
+    for (const KvType value_type : kv_types(shape)) {
+      const auto setting = [&](uint32_t block_tokens, uint32_t threads) {
+        return Setting{.block_tokens = block_tokens,
+                       .key_type = key_type,
+                       .value_type = value_type,
+                       .threads = threads};
+      };
+      const Bits expected = bits_alone(*model.executor(setting(32, 1)), tokens);
+      EXPECT_EQ(std::count(of_types.begin(), of_types.end(), expected), 0)
+          << "a KV type that changes nothing is none";
+      of_types.push_back(expected);
+      for (const uint32_t block_tokens : {1U, 16U, 32U, 128U}) {
+        const auto executor = model.executor(setting(block_tokens, 2));
+        for (const uint32_t chunk : {3U, 64U, 512U}) {
+          BatchDriver driver(*executor, chunk);
+          std::vector<Bits> bits;
+          driver.finish(driver.add(tokens), chunk, into(bits));
+          ASSERT_EQ(bits[0], expected)
+              << "K " << kv_type_name(key_type) << ", V " << kv_type_name(value_type)
+              << ", blocks of " << block_tokens << ", chunks of " << chunk;
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuExecutor, GivesTheSameBitsInAnyMixOfSequencesRule1) {
   const char* chosen = std::getenv("PAGEWISE_TEST_SEED");
   const uint64_t seed = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 20260;
@@ -256,10 +320,10 @@ TEST(CpuExecutor, GivesTheSameBitsInAnyMixOfSequencesRule1) {
   Prng prng(seed);
   for (const LlamaShape& shape : shapes()) {
     Model model(shape);
-    const KvType types[] = {KvType::kF16, KvType::kBF16, KvType::kF32};
+    const std::vector<KvType> types = kv_types(shape);
     const Setting setting = {.block_tokens = 1U << prng.below(7),
-                             .key_type = types[prng.below(3)],
-                             .value_type = types[prng.below(3)]};
+                             .key_type = types[prng.below(types.size())],
+                             .value_type = types[prng.below(types.size())]};
     const auto executor = model.executor(setting);
     for (int round = 0; round < 4; ++round) {
       std::vector<std::vector<TokenId>> prompts;
@@ -308,9 +372,16 @@ TEST(CpuExecutor, GivesTheSameBitsInAnyMixOfSequencesRule1) {
 }
 
 TEST(CpuExecutor, ContinuesACopiedPartialBlockWithTheSameBits) {
-  Model model({.embedding = 96, .heads = 6, .kv_heads = 2});
-  for (const uint32_t block_tokens : {16U, 32U}) {
-    const auto executor = model.executor({.block_tokens = block_tokens});
+  Model model({.embedding = 96, .heads = 3, .kv_heads = 1, .head_dim = 32, .rope_dims = 32});
+  struct Case {
+    uint32_t block_tokens;
+    KvType key_type, value_type;
+  };
+  for (const Case c :
+       {Case{16, KvType::kF16, KvType::kF16}, Case{32, KvType::kF16, KvType::kF16},
+        Case{16, KvType::kQ8_0, KvType::kQ8_0}, Case{32, KvType::kQ8_0, KvType::kF16}}) {
+    const auto executor = model.executor(
+        {.block_tokens = c.block_tokens, .key_type = c.key_type, .value_type = c.value_type});
     Prng prng(5);
     const std::vector<TokenId> first = model.random_tokens(90, prng);
     std::vector<Bits> ignored;
@@ -341,10 +412,11 @@ TEST(CpuExecutor, ContinuesACopiedPartialBlockWithTheSameBits) {
 }
 
 TEST(CpuExecutor, ContinuesFromImportedBlocksWithTheSameBits) {
-  Model model({});
+  Model model({.heads = 2, .kv_heads = 1, .head_dim = 32, .rope_dims = 32});
   Prng prng(9);
   const std::vector<TokenId> tokens = model.random_tokens(100, prng);
-  const auto first = model.executor({});
+  const Setting setting = {.key_type = KvType::kF16, .value_type = KvType::kQ8_0};
+  const auto first = model.executor(setting);
   const Bits expected = bits_alone(*first, tokens);
 
   BatchDriver source(*first, 3);
@@ -352,7 +424,7 @@ TEST(CpuExecutor, ContinuesFromImportedBlocksWithTheSameBits) {
   const std::size_t s = source.add(std::vector<TokenId>(tokens.begin(), tokens.begin() + 96));
   source.finish(s, 512, into(bits));
 
-  const auto second = model.executor({});
+  const auto second = model.executor(setting);
   std::vector<BlockId> table;
   for (uint32_t i = 0; i < 4; ++i) table.emplace_back(17 + 3 * i);
   ASSERT_TRUE(second->commit(0, table).has_value());

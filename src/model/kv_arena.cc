@@ -32,13 +32,6 @@ Result<std::unique_ptr<KvArena>> KvArena::create(const kv::Geometry& geometry,
   PW_CHECK(blocks_reserved.empty() || blocks_reserved.size() == blocks.size());
   std::unique_ptr<KvArena> arena(new KvArena(geometry));
   for (uint32_t g = 0; g < blocks.size(); ++g) {
-    const kv::GroupGeometry& shape = geometry.groups[g];
-    for (const KvType type : {shape.key_type, shape.value_type}) {
-      if (type == KvType::kQ8_0) {
-        return Error{ErrorCode::kUnsupported,
-                     "KV type q8_0 is not supported by this executor; supported: f16, bf16, f32"};
-      }
-    }
     const uint64_t stride = geometry.block_stride(g);
     const auto blocks_max =
         static_cast<uint32_t>(std::min<uint64_t>(kAddressBytesMax / stride, UINT32_MAX - 1));
@@ -192,18 +185,29 @@ void KvArena::copy(uint32_t group, BlockId from, BlockId to, uint32_t positions)
   const kv::GroupGeometry& shape = geometry_.groups[group];
   const std::byte* const source = block(group, from);
   std::byte* const target = block(group, to);
-  const uint64_t key_bytes = kv_row_bytes(shape.key_type, 1);
-  const uint64_t key_line = key_bytes * geometry_.block_tokens;
+  // `lines` of one entry a position, each block_tokens entries long.
+  const auto copy_lines = [&](uint64_t at, uint64_t lines, uint64_t entry_bytes) {
+    for (uint64_t line = 0; line < lines; ++line) {
+      const uint64_t begin = at + line * entry_bytes * geometry_.block_tokens;
+      std::memcpy(target + begin, source + begin, positions * entry_bytes);
+    }
+  };
+  const auto scales_of = [](KvType type, uint32_t dim) -> uint64_t {
+    return type == KvType::kQ8_0 ? dim / kKvScaleGroup : 0;
+  };
+  const uint64_t key_bytes = kv_element_bytes(shape.key_type);
+  const uint64_t key_scales = scales_of(shape.key_type, shape.key_dim);
+  const uint64_t value_bytes = shape.value_dim * kv_element_bytes(shape.value_type);
+  const uint64_t value_scales = scales_of(shape.value_type, shape.value_dim);
   for (uint32_t layer = 0; layer < shape.layers; ++layer) {
     for (uint32_t head = 0; head < shape.kv_heads; ++head) {
       const uint64_t keys = key_offset(group, layer, head);
-      for (uint32_t d = 0; d < shape.key_dim; ++d) {
-        std::memcpy(target + keys + d * key_line, source + keys + d * key_line,
-                    positions * key_bytes);
-      }
+      copy_lines(keys, shape.key_dim, key_bytes);
+      copy_lines(keys + shape.key_dim * key_bytes * geometry_.block_tokens, key_scales,
+                 sizeof(uint16_t));
       const uint64_t values = value_offset(group, layer, head);
-      std::memcpy(target + values, source + values,
-                  positions * kv_row_bytes(shape.value_type, shape.value_dim));
+      copy_lines(values, 1, value_bytes);
+      copy_lines(values + value_bytes * geometry_.block_tokens, 1, value_scales * sizeof(uint16_t));
     }
   }
 }

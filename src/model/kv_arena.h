@@ -8,9 +8,9 @@
 // memory at a time is not decided here: whoever deals in ids keeps to the pool's size.
 //
 // Within a block, per (layer, KV head) and contiguous: K transposed [key_dim][block_tokens], then V
-// [block_tokens][value_dim] (docs/formats/kv_block.md has it byte by byte). K transposed makes
-// vector lanes tokens, so that scores need no horizontal sums; the price is a scattered store of
-// each new token's K.
+// [block_tokens][value_dim]; behind each the scales of a type that has them
+// (docs/formats/kv_block.md has it byte by byte). K transposed makes vector lanes tokens, so that
+// scores need no horizontal sums; the price is a scattered store of each new token's K.
 //
 // Zero-fill: rule 5 of the arithmetic contract wants positions beyond the written ones to be
 // finite. A block that was used before is zeroed again by commit(); a fresh one already is, by the
@@ -36,9 +36,8 @@ class KvArena {
  public:
   /// blocks[g]: capacity of group g, at least 1. Takes address space only, for up to
   /// `blocks_reserved[g]` blocks (empty, or fewer than blocks[g]: for those alone); where the
-  /// system gives less, growth is bounded by what it gives. Errors: kUnsupported for KV types
-  /// without kernels (q8_0); kInvalidArgument for a size that overflows; kIo with the system's
-  /// words and the size asked for.
+  /// system gives less, growth is bounded by what it gives. Errors: kInvalidArgument for a size
+  /// that overflows; kIo with the system's words and the size asked for.
   static Result<std::unique_ptr<KvArena>> create(const kv::Geometry& geometry,
                                                  std::span<const uint32_t> blocks,
                                                  std::span<const uint32_t> blocks_reserved = {});

@@ -107,6 +107,12 @@ inline std::string random_weights(TensorType type, uint64_t columns, uint64_t ro
       put_half(0, static_cast<float>(prng.uniform() * 2 - 1) * reach);
       continue;
     }
+    if (type == TensorType::kBF16) {
+      const auto bits = std::bit_cast<uint32_t>(static_cast<float>(prng.uniform() * 2 - 1) * reach);
+      const auto upper = static_cast<uint16_t>(bits >> 16);
+      std::memcpy(block, &upper, sizeof upper);
+      continue;
+    }
     for (uint32_t b = 0; b < info->block_bytes; ++b) block[b] = static_cast<char>(prng.below(256));
     // Quantised: random codes, with a scale of its own for each block.
     const float scale = reach * static_cast<float>(0.75 + 0.5 * prng.uniform());
@@ -127,6 +133,13 @@ inline std::string random_weights(TensorType type, uint64_t columns, uint64_t ro
         break;
       case TensorType::kQ8_0:
         put_half(0, scale / 127);
+        break;
+      case TensorType::kIQ4_NL:
+        put_half(0, scale / 127);
+        break;
+      case TensorType::kQ5_K:
+        put_half(0, scale / 15.5F / 32);
+        put_half(2, scale / 32);
         break;
       case TensorType::kQ4_K:
         put_half(0, scale / 7.5F / 32);

@@ -26,7 +26,7 @@ class Loader {
     const gguf::Tensor& tensor = find(name);
     Matrix out;
     std::span<const std::byte> data = file_.data(tensor);
-    if (kernels::linear_family(tensor.type) == kernels::LinearFamily::kF32) {
+    if (!kernels::linear_packs(tensor.type)) {
       out.raw = copy(data);
       data = {out.raw.data(), out.raw.size()};
     }
@@ -56,7 +56,7 @@ class Loader {
 
   Status embeddings(const std::string& name, bool also_head, ModelWeights& out) {
     const gguf::Tensor& tensor = find(name);
-    if (also_head && kernels::linear_family(tensor.type) == kernels::LinearFamily::kInteger) {
+    if (also_head && kernels::linear_packs(tensor.type)) {
       PW_ASSIGN_OR_RETURN(out.head, matrix(name));
       return Status::ok();
     }
@@ -68,7 +68,7 @@ class Loader {
     bytes_ += out.embeddings.size();
     count(tensor);
     if (!also_head) return Status::ok();
-    // In the f32 family the head reads the same bytes.
+    // Of a type that is decoded when used the head reads the same bytes.
     auto packed = kernels::LinearWeights::pack(tensor.type, tensor.rows(), tensor.columns(),
                                                {out.embeddings.data(), out.embeddings.size()});
     if (!packed) return named(name, packed.error());
@@ -92,7 +92,9 @@ class Loader {
   Error named(const std::string& name, const Error& error) const {
     return {error.code, fmt::format("{}: tensor {}: {}", file_.path(), name, error.message)};
   }
+  /// What is read is not needed again: the file never stands in memory beside its packed form.
   void count(const gguf::Tensor& tensor) {
+    file_.drop_pages(tensor);
     bytes_done_ += tensor.bytes;
     if (progress_) {
       progress_(static_cast<double>(bytes_done_) /

@@ -20,7 +20,8 @@
 
 namespace pagewise::model {
 
-/// A matrix of the file. Owns the bytes that LinearWeights only views in the f32 family.
+/// A matrix of the file. Owns the bytes that LinearWeights only views: those of types it does not
+/// pack.
 struct Matrix {
   kernels::LinearWeights linear;
   kernels::AlignedArray<std::byte> raw;

@@ -12,7 +12,7 @@ constexpr KvFormat kFormats[] = {
     {"f16", TensorType::kF16, KvType::kF16, true},
     {"bf16", TensorType::kBF16, KvType::kBF16, true},
     {"f32", TensorType::kF32, KvType::kF32, true},
-    {"q8_0", TensorType::kQ8_0, KvType::kQ8_0, false},
+    {"q8_0", TensorType::kQ8_0, KvType::kQ8_0, true},
     {"q5_1", TensorType::kQ5_1, std::nullopt, false},
     {"q5_0", TensorType::kQ5_0, std::nullopt, false},
     {"q4_1", TensorType::kQ4_1, std::nullopt, false},

@@ -338,7 +338,7 @@ class Api final : public Handler {
     auto name = parse_clear(body);
     if (!name) return refuse(request, surface, row.label, name.error());
     const auto ask = [this, name = *std::move(name)](OperatorPort::Done<engine::Cleared> done) {
-      explainer_.clear();  // what is forgotten is no longer compared with
+      explainer_.clear(name);  // what is forgotten is no longer compared with
       setup_.operators.clear_cache(name, std::move(done));
     };
     return ask_engine<engine::Cleared>(row, request, surface, ask, cleared_json);

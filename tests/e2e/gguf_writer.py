@@ -7,7 +7,7 @@ import random
 import struct
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-F32_TENSOR, F16_TENSOR, Q4_0_TENSOR, Q8_0_TENSOR = 0, 1, 2, 8
+F32_TENSOR, F16_TENSOR, Q4_0_TENSOR, Q5_1_TENSOR, Q8_0_TENSOR, IQ4_NL_TENSOR, BF16_TENSOR = 0, 1, 2, 7, 8, 20, 30
 
 _SCALARS = {U8: "<B", I8: "<b", U16: "<H", I16: "<h", U32: "<I", I32: "<i", F32: "<f", BOOL: "<B",
             U64: "<Q", I64: "<q", F64: "<d"}
@@ -128,14 +128,70 @@ def _weights(name, count, factor):
                                        for _ in range(count)))
 
 
+_IQ4_NL = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+
+
+def _half(number):
+    return struct.unpack("<e", struct.pack("<e", number))[0]
+
+
+def _blocks(values, steps, low):
+    """Of each 32 values: a scale, a minimum and the 32 codes, so that value = scale * code + minimum."""
+    for at in range(0, len(values), 32):
+        part = values[at:at + 32]
+        lowest = min(part) if low is None else low * max(map(abs, part)) / -low
+        scale = _half((max(max(part), -lowest if low is not None else 0) - lowest) / steps) or 1.0
+        minimum = _half(lowest) if low is None else low * scale
+        yield scale, minimum, [min(max(round((x - minimum) / scale), 0), steps) for x in part]
+
+
+def _nibbles(codes):
+    return bytes(codes[i] & 15 | (codes[i + 16] & 15) << 4 for i in range(16))
+
+
+def encode(kind, values):
+    """Numbers as a tensor of the type, and the numbers that the tensor then holds, all exact in f32."""
+    if kind == F32_TENSOR:
+        data = struct.pack(f"<{len(values)}f", *values)
+        return data, list(struct.unpack(f"<{len(values)}f", data))
+    if kind == F16_TENSOR:
+        data = struct.pack(f"<{len(values)}e", *values)
+        return data, list(struct.unpack(f"<{len(values)}e", data))
+    if kind == BF16_TENSOR:
+        upper = [struct.pack("<f", x)[2:] for x in values]
+        return b"".join(upper), [struct.unpack("<f", b"\0\0" + x)[0] for x in upper]
+    data, held = b"", []
+    if kind == Q4_0_TENSOR:
+        for scale, _, codes in _blocks(values, 15, -8):
+            data += struct.pack("<e", scale) + _nibbles(codes)
+            held += [scale * (code - 8) for code in codes]
+    elif kind == Q5_1_TENSOR:
+        for scale, minimum, codes in _blocks(values, 31, None):
+            fifth = sum((code >> 4) << i for i, code in enumerate(codes))
+            data += struct.pack("<eeI", scale, minimum, fifth) + _nibbles(codes)
+            held += [scale * code + minimum for code in codes]
+    elif kind == IQ4_NL_TENSOR:
+        for at in range(0, len(values), 32):
+            part = values[at:at + 32]
+            scale = _half(max(map(abs, part)) / 127) or 1.0
+            codes = [min(range(16), key=lambda code, x=x: abs(_IQ4_NL[code] * scale - x)) for x in part]
+            data += struct.pack("<e", scale) + _nibbles(codes)
+            held += [scale * _IQ4_NL[code] for code in codes]
+    else:
+        raise ValueError(kind)
+    return data, held
+
+
 class TinyModel:
     """A whole llama model of two layers with random weights: it runs, and says nothing sensible.
     `keys` and `tensors` are lists to be changed before `bytes()` is asked for; `factors` has tensors
-    whose weights are that many times larger."""
+    whose weights are that many times larger. Its matrices are of type `kind`, or with `as_f32` the
+    same numbers in f32."""
 
     WIDTH, FFN, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
 
-    def __init__(self):
+    def __init__(self, kind=F32_TENSOR, as_f32=False):
+        self.kind, self.as_f32 = kind, as_f32
         self.factors = {}
         tokens = _byte_tokens() + ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll"]
         head = self.WIDTH // self.HEADS
@@ -179,7 +235,13 @@ class TinyModel:
         data = b""
         for name, shape, kind in self.tensors:
             data += bytes(-len(data) % 32)
+            content = _weights(name, min(math.prod(shape), 1 << 20), self.factors.get(name, 1.0))
+            if len(shape) == 2 and self.kind != F32_TENSOR:
+                content, held = encode(self.kind, list(struct.unpack(f"<{len(content) // 4}f", content)))
+                kind = self.kind
+                if self.as_f32:
+                    content, kind = struct.pack(f"<{len(held)}f", *held), F32_TENSOR
             writer.tensor(name, shape, kind, len(data))
-            data += _weights(name, min(math.prod(shape), 1 << 20), self.factors.get(name, 1.0))
+            data += content
         header = writer.header()
         return header + bytes(-len(header) % 32) + data

@@ -6,14 +6,22 @@ import os
 import pathlib
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BUILD = pathlib.Path(os.environ.get("PAGEWISE_BIN", ROOT / "build/release/pagewise")).parent
+PROGRAM = pathlib.Path(os.environ.get("PAGEWISE_BIN", ROOT / "build/release/pagewise"))
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench/serve")]
 
+import capacity
+import client
+import curve_picture
 import figures
+import limits
+import peers
+import prompts
+import rows
 
 
 def run(script, *arguments):
@@ -65,7 +73,7 @@ def test_tables_escape_what_would_end_a_cell():
 
 def test_kernel_tables_hold_every_row_that_was_measured(tmp_path):
     run("run.py", "--quick", "--threads", 1, "--types", "Q8_0", "--only", "limits,linear,look-up", "--programs",
-        BUILD / "bench", "--results", tmp_path)
+        PROGRAM.parent / "bench", "--results", tmp_path)
     facts, text = result_of(tmp_path)
     linear = [row for row in facts["rows"] if row["table"] == "linear"]
     assert [row["rows"] for row in linear] == [1, 2, 4, 8, 32, 512]
@@ -73,3 +81,133 @@ def test_kernel_tables_hold_every_row_that_was_measured(tmp_path):
     assert facts["quick"] and "mean nothing" in text
     assert all(facts[key] for key in ("commit", "cpu", "isa", "command"))
     assert "| Q8_0 | 30 |" in text and "the same prompt again" in text
+
+
+# ---------------------------------------------------------------- limits, rows and prompts
+
+GEMMA_LIKE = {  # two layers, one of them with a window of 4
+    "heads": 2,
+    "kv": {"token_bytes": 32, "groups": [{"layers": 1, "window": 4, "token_bytes": 16, "key_dim": 8, "value_dim": 8},
+                                         {"layers": 1, "window": 0, "token_bytes": 16, "key_dim": 8, "value_dim": 8}]},
+    "tensors": {"list": [{"name": "token_embd.weight", "shape": [4, 10], "bytes": 40},
+                         {"name": "blk.0.ffn_up.weight", "shape": [4, 6], "bytes": 24},
+                         {"name": "blk.0.attn_norm.weight", "shape": [4], "bytes": 16}]}}
+
+
+def machine(read, fma, dot):
+    return limits.Machine({"read_gb_per_s": read / 1e9, "fma_gflop_per_s": fma / 1e9, "dot_gop_per_s": dot / 1e9})
+
+
+def test_a_step_is_bound_by_reading_weights_and_keys_or_by_multiplying_them():
+    model = limits.Model(GEMMA_LIKE)
+    reading = limits.step_s(machine(read=1, fma=1e30, dot=1e30), model, 9, 1)
+    assert reading == pytest.approx(24 + 40 + (4 + 1) * 16 + 10 * 16)  # a row with a window reads no more than it
+    multiplying = limits.step_s(machine(read=1e30, fma=1, dot=1), model, 9, 1)
+    assert multiplying == pytest.approx(2 * (24 + 40) + 2 * (2 * 16) * (4 + 10))
+
+
+def test_what_sequences_share_is_read_once_and_multiplied_for_each():
+    model, slow_read = limits.Model(GEMMA_LIKE), machine(read=1, fma=1e30, dot=1e30)
+    alone = limits.step_s(slow_read, model, 99, 1, sequences=3)
+    shared = limits.step_s(slow_read, model, 99, 1, sequences=3, shared=90)
+    assert alone - shared == pytest.approx(2 * 90 * 16 + 2 * 5 * 16)
+    slow_products = machine(read=1e30, fma=1, dot=1)
+    assert limits.step_s(slow_products, model, 99, 1, 3) == limits.step_s(slow_products, model, 99, 1, 3, shared=90)
+
+
+def test_rows_are_chosen_by_key_or_group_and_an_unknown_word_names_those_that_exist():
+    assert [row.key for row in rows.chosen(["gemma", "decode-4096"])] == ["decode-4096", "gemma-decode", "gemma-prefill-512"]
+    assert rows.chosen([]) == rows.ROWS
+    with pytest.raises(ValueError, match="no row decoed; there are decode-short"):
+        rows.chosen(["decoed"])
+
+
+def test_prompts_have_the_length_that_was_asked_for_and_share_no_beginning():
+    made = prompts.Prompts(lambda text: [len(text), *text.encode()][-2:], 1)
+    drawn = [made.of(length, label) for length in (100, 101) for label in ("a", "b")]
+    assert [len(ids) for ids in drawn] == [100, 100, 101, 101]
+    assert len({tuple(ids[:24]) for ids in drawn}) == 4
+    assert drawn[0] == made.of(100, "a")
+
+
+def test_a_stream_is_read_into_tokens_a_second_and_what_was_cut_off_is_not_complete():
+    def event(**fields):
+        return b"data: " + json.dumps(fields).encode()
+    usage = {"completion_tokens": 3, "prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}
+    received = [(0.9, b"HTTP/1.1 200 OK\r\n"), (0.9, b"Server-Timing: lookup;dur=0.1\r\n"), (1.0, event(choices=[{"text": "a"}])),
+                (2.0, event(choices=[{"text": "b"}])), (3.0, event(choices=[{"text": "c"}])),
+                (3.0, event(choices=[], usage=usage)), (3.0, b"data: [DONE]\n")]
+    timing = client.timing_of(0.5, received)
+    assert (timing.first_s, timing.decode_per_s, timing.tokens, timing.cached) == (0.5, 1.0, 3, 5)
+    assert timing.complete and timing.headers["server-timing"] == "lookup;dur=0.1"
+    assert not client.timing_of(0.5, received[:4]).complete
+
+
+def test_the_table_says_where_a_bar_is_met_missed_or_an_engine_came_to_no_end():
+    row = next(row for row in rows.ROWS if row.key == "shared-32")
+    met = peers.row_report(row, {"pagewise": [30, 31], "OpenVINO": [10, 10], "llama.cpp": "> 60 s (3 of 1024 tokens)"}, 100)
+    missed = peers.row_report(row, {"pagewise": [20, 20], "OpenVINO": [10, 10]}, 100)
+    assert (met["must_verdict"], missed["must_verdict"], met["better_peer"]) == ("met", "missed", "OpenVINO")
+    lines = "\n".join(peers.table_lines([met, missed], ["llama.cpp", "OpenVINO"]))
+    assert "> 60 s (3 of 1024 tokens)" in lines and ">= 2.5x: missed" in lines
+
+
+def test_kv_memory_is_held_against_the_limit_and_not_against_a_peer():
+    row = next(row for row in rows.ROWS if row.key == "kv-shared")
+    report = peers.row_report(row, {"pagewise": [125], "llama.cpp": [3300]}, 100)
+    assert report["must_verdict"] == "met" and report["ratio"] is None
+
+
+def test_the_mix_of_conversations_fills_the_pool_and_one_more_does_not_fit():
+    fit = capacity.most_that_fit(23040)
+    blocks = 2**30 // (32 * 23040)
+    assert capacity.blocks_of(capacity.conversations(fit), 32) <= blocks
+    assert capacity.blocks_of(capacity.conversations(fit + 1), 32) > blocks
+    assert fit >= capacity.HELD_MUST
+
+
+def test_the_picture_is_xml_with_a_line_for_each_series():
+    points = [{"tokens": n, "cached": {"median": 3.0}, "recomputed": {"median": n / 10}} for n in (64, 512, 1024)]
+    picture = xml.etree.ElementTree.fromstring(curve_picture.svg(points, "kv-<commit>.json"))
+    lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len(line.get("points").split()) for line in lines] == [3, 3]
+
+
+# ---------------------------------------------------------------- the verbs, on our server alone, as short as they go
+
+
+def test_whole_system_rows_run_on_our_server_alone(tmp_path):
+    run("serve/peers.py", "--pagewise", PROGRAM, "--llama-server", "none", "--openvino-python", "none", "--rounds", 1, "--rows",
+        "decode-short,batch-32", "--results", tmp_path)
+    facts, text = result_of(tmp_path)
+    assert [row["key"] for row in facts["rows"]] == ["decode-short", "batch-32"]
+    assert all(row["figures"]["pagewise"]["median"] > 0 and row["limit"] > 0 for row in facts["rows"])
+    assert "Fewer than three rounds" in text and "pagewise serve models/" in text
+
+
+def test_overhead_tells_threads_by_name(tmp_path):
+    run("serve/overhead.py", "--pagewise", PROGRAM, "--streams", 3, "--tokens", 8, "--prompt-tokens", 200, "--rounds", 1,
+        "--look-ups", 2, "--starts", 1, "--results", tmp_path)
+    facts, _ = result_of(tmp_path)
+    assert {"engine", "compute", "network", "log"} <= set(facts["figures"]["thread_seconds"])
+    assert len(facts["figures"]["look_up_ms"]["rounds"]) == 2
+
+
+def test_capacity_counts_the_conversations_that_are_there_at_once(tmp_path):
+    run("serve/capacity.py", "--pagewise", PROGRAM, "--llama-server", "none", "--conversations", 3, "--results", tmp_path)
+    facts, _ = result_of(tmp_path)
+    found = facts["figures"]["engines"]["pagewise"]
+    assert (found["answered"], found["late"], found["refused"], found["put_back"]) == (3, 0, [], 0)
+    assert 1 <= found["held"] <= 3
+
+
+def test_contention_and_the_kv_curve_write_their_tables(tmp_path):
+    run("serve/contention.py", "--pagewise", PROGRAM, "--llama-server", "none", "--rounds", 1, "--tokens", 8, "--results",
+        tmp_path / "contention")
+    facts, text = result_of(tmp_path / "contention")
+    assert set(facts["figures"]["pagewise"]) == {"quiet", "beside", "fall"} and "times slower" in text
+    run("serve/kv_curve.py", "--pagewise", PROGRAM, "--rounds", 1, "--lengths", "16,48", "--results", tmp_path / "kv",
+        "--picture", tmp_path / "kv.svg")
+    facts, _ = result_of(tmp_path / "kv")
+    assert [point["tokens"] for point in facts["points"]] == [20, 52]
+    assert (tmp_path / "kv.svg").read_text().startswith("<svg")

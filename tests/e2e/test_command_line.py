@@ -62,6 +62,8 @@ VALUES = {
     "--max-context": ["1", "-1", "lots"],
     "--kv-memory": ["1x", "-1GiB", "lots", ""],
     "--kv-type": ["q3", ""],
+    "--kv-type-k": ["q4_0", ""],
+    "--kv-type-v": ["Q8_0"],
     "--block-tokens": ["0", "33", "x"],
     "--port": ["65536", "-1", "http"],
     "--max-seqs": ["0", "4097"],
@@ -72,11 +74,12 @@ VALUES = {
     "--lease-share": ["1.1", "nan"],
 }
 OF = {"run": ["--threads", "--seed", "--top-k", "--temp", "--top-p", "--min-p", "--tokens", "--logprobs", "--kv-type",
-              "--block-tokens"],
+              "--kv-type-k", "--kv-type-v", "--block-tokens"],
       "chat": ["--threads", "--seed", "--top-k", "--temp", "--top-p", "--min-p", "--max-tokens", "--max-context",
-               "--kv-memory", "--kv-type", "--block-tokens"],
-      "serve": ["--threads", "--max-context", "--kv-memory", "--kv-type", "--block-tokens", "--port", "--max-seqs",
-                "--max-queue", "--cache-min-tokens", "--cache-mode", "--lease-5m", "--lease-share"]}
+               "--kv-memory", "--kv-type", "--kv-type-k", "--kv-type-v", "--block-tokens"],
+      "serve": ["--threads", "--max-context", "--kv-memory", "--kv-type", "--kv-type-k", "--kv-type-v", "--block-tokens",
+                "--port", "--max-seqs", "--max-queue", "--cache-min-tokens", "--cache-mode", "--lease-5m",
+                "--lease-share"]}
 
 
 @pytest.mark.parametrize("command", OF)

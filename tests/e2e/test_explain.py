@@ -157,6 +157,24 @@ def test_nothing_of_another_namespace_is_told(tmp_path, nonce):
         assert guarded.post("/v1/cache/explain", body).status_code == 401
 
 
+def test_clearing_one_namespace_forgets_its_earlier_prompts_and_no_others(tmp_path, nonce):
+    keys = tmp_path / "keys"
+    keys.write_text("one tenant=a\ntwo tenant=b\nroot admin\n")
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--api-key-file", keys) as guarded:
+        body = {"model": "m", "max_tokens": 1, "system": f"{nonce} {MANUAL}",
+                "messages": [{"role": "user", "content": "Hi"}]}
+
+        def nearest(key):
+            return guarded.post("/v1/cache/explain", body, x_api_key=key).json()["nearest"]
+        for key in ("one", "two"):
+            assert guarded.post("/v1/messages", body, x_api_key=key).status_code == 200
+        assert nearest("one")["id"] and nearest("two")["id"]
+        assert guarded.post("/v1/cache/clear", {"namespace": "tenant:a"}, x_api_key="root").status_code == 200
+        assert nearest("one") is None and nearest("two")["id"]
+        assert guarded.post("/v1/cache/clear", {}, x_api_key="root").status_code == 200
+        assert nearest("two") is None
+
+
 def test_the_route_refuses_what_the_requests_own_route_refuses(inn):
     good = {"model": "claude-x", "messages": [{"role": "user", "content": "Hi"}]}
     assert explain(inn, good)["prompt_tokens"] > 0, "max_tokens is not needed"

@@ -82,9 +82,10 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, words):
 
 def test_help_explains_every_flag():
     text = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
-    for flag in ("host", "port", "threads", "kv-memory", "block-tokens", "kv-type", "max-context", "step-tokens",
-                 "max-seqs", "max-queue", "no-prefix-cache", "alias", "api-key-file", "insecure", "lease-5m",
-                 "lease-1h", "lease-share", "cache-mode", "cache-min-tokens", "debug-shuffle-blocks"):
+    for flag in ("host", "port", "threads", "kv-memory", "block-tokens", "kv-type", "kv-type-k", "kv-type-v",
+                 "max-context", "step-tokens", "max-seqs", "max-queue", "no-prefix-cache", "alias", "api-key-file",
+                 "insecure", "lease-5m", "lease-1h", "lease-share", "cache-mode", "cache-min-tokens",
+                 "debug-shuffle-blocks"):
         assert re.search(rf"^\s+--{flag}\b", text, re.MULTILINE), flag
 
 

@@ -285,7 +285,6 @@ AttentionCase attention_case(Input& in, Values& values) {
   KvType value_type = in.pick(kTypes);
   for (auto& [type, dim] :
        {std::pair<KvType&, uint32_t&>{key_type, shape.key_dim}, {value_type, shape.value_dim}}) {
-    if (!check_kv_type(type).has_value()) type = KvType::kF16;
     if (type == KvType::kQ8_0) dim = static_cast<uint32_t>(round_up(dim, 32));
   }
   if (!check_attention_shape(shape).has_value()) return c;
@@ -367,7 +366,8 @@ std::vector<float> attend(const AttentionCase& c, std::span<const std::size_t> c
 
 void check_attention(Input& in) {
   const std::size_t threads = in.between(1, 3);
-  // Scores that overflow have no maximum to subtract: what comes then is not defined.
+  // Scores that overflow have no maximum to subtract: what such a row gets is not defined, only
+  // that it stays its own (attention_test, rule 5) and that no answer is made of it (Core::sample).
   Values values(in, true);
   const AttentionCase c = attention_case(in, values);
   if (c.sequences.empty()) return;

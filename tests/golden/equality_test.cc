@@ -31,13 +31,18 @@ struct Case {
   const Source& source;
   std::vector<std::size_t> completions;  // the last one is long
   std::size_t long_prompt;               // its tokens
+  KvType key_type = KvType::kF16;
+  KvType value_type = KvType::kF16;
 };
 
 /// SmolLM2: seven short prompts with their completions, and one that crosses two segments of
-/// attention (256). Gemma 3: three, and one that leaves its window of 512 behind.
+/// attention (256). Gemma 3: three, and one that leaves its window of 512 behind. With q8_0 caches
+/// fewer of each: what differs is how keys and values are written, copied and read.
 const Case kCases[] = {
     {"SmolLM2", kSmolLm2, {0, 2, 4, 5, 8, 10, 13, 16}, 520},
     {"Gemma3", kGemma3, {0, 4, 10, 16}, 600},
+    {"SmolLM2WithQ8Cache", kSmolLm2, {2, 16}, 300, KvType::kQ8_0, KvType::kQ8_0},
+    {"Gemma3WithQ8KeysAndF16Values", kGemma3, {4, 16}, 530, KvType::kQ8_0, KvType::kF16},
 };
 
 class ExecutorEquality : public ::testing::TestWithParam<Case> {
@@ -63,7 +68,10 @@ class ExecutorEquality : public ::testing::TestWithParam<Case> {
   }
 
   std::unique_ptr<model::CpuExecutor> executor(uint32_t block_tokens, uint32_t threads) {
-    auto made = make_executor(model_, {.block_tokens = block_tokens, .threads = threads});
+    auto made = make_executor(model_, {.block_tokens = block_tokens,
+                                       .threads = threads,
+                                       .key_type = GetParam().key_type,
+                                       .value_type = GetParam().value_type});
     EXPECT_TRUE(made.has_value()) << made.error().message;
     return std::move(*made);
   }

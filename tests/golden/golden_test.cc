@@ -17,13 +17,14 @@ namespace pagewise::golden {
 namespace {
 
 constexpr std::size_t kMeasuredBest = 10;
-constexpr double kClearNats = 0.3;
 
-/// The published implementation's mean divergence on a model, and the bounds for ours.
+/// The published implementation's mean divergence on a model, and the bounds for ours. The
+/// likeliest token must be the exact one's where that leads by `clear_nats`.
 struct Bounds {
   double peer_mean;
   double mean_max;
   double step_max;
+  double clear_nats = 0.3;
 };
 constexpr Bounds kSmolLm2Bounds = {0.0019, 1.15 * 0.0019, 0.05};
 // The peer's own mean moves up to 0.0048 with its batch shape, 4 % under which is the bound.
@@ -79,8 +80,8 @@ struct Means {
 
 /// Teacher-forced through all completions on the instruction set that is chosen now.
 void measure(const RealModel& model, const std::vector<Completion>& completions,
-             const Bounds& bounds) {
-  const auto executor = make_executor(model, {});
+             const Bounds& bounds, KvType kv_type = KvType::kF16) {
+  const auto executor = make_executor(model, {.key_type = kv_type, .value_type = kv_type});
   ASSERT_TRUE(executor.has_value()) << executor.error().message;
   Means ours, peer;
   std::size_t count = 0;
@@ -100,7 +101,7 @@ void measure(const RealModel& model, const std::vector<Completion>& completions,
       const std::vector<LogprobEntry> measured = best_of(logits);
       const double divergence_of_ours = divergence(exact, measured);
       EXPECT_LE(divergence_of_ours, bounds.step_max);
-      if (exact[0].logprob - exact[1].logprob >= kClearNats) {
+      if (exact[0].logprob - exact[1].logprob >= bounds.clear_nats) {
         EXPECT_EQ(measured[0].token, exact[0].token);
       }
       ours.add(divergence_of_ours);
@@ -111,8 +112,8 @@ void measure(const RealModel& model, const std::vector<Completion>& completions,
     count += steps;
   }
   const auto steps = static_cast<double>(count);
-  std::printf("divergence from the exact pass over %zu steps, in nats, on %s\n", count,
-              std::string((*executor)->isa()).c_str());
+  std::printf("divergence from the exact pass over %zu steps, in nats, KV %s, on %s\n", count,
+              std::string(kv_type_name(kv_type)).c_str(), std::string((*executor)->isa()).c_str());
   std::printf("  ours       mean %.5f  worst %.4f\n", ours.sum / steps, ours.worst);
   std::printf("  llama.cpp  mean %.5f  worst %.4f  (bound for ours: mean %.5f, worst %.2f)\n",
               peer.sum / steps, peer.worst, bounds.mean_max, bounds.step_max);
@@ -135,6 +136,23 @@ void measure_on_each_isa(const Source& source, const Bounds& bounds) {
 
 TEST(Golden, StaysAsNearToTheExactPassAsThePublishedImplementation) {
   measure_on_each_isa(kSmolLm2, kSmolLm2Bounds);
+}
+
+// Eight bits a value in the cache cost something, and the design sets no bar for it. Measured: mean
+// 0.00190 on SmolLM2 (f16 0.00138) and 0.00147 on Gemma 3 (0.00108). The bounds are that and a
+// third, so that a mistake in the type shows.
+constexpr Bounds kSmolLm2Q8CacheBounds = {0.0019, 0.0025, 0.06, 0.6};
+constexpr Bounds kGemma3Q8CacheBounds = {0.0028, 0.0020, 0.06, 0.6};
+
+TEST(Golden, AQ8CacheStaysNearTheExactPass) {
+  for (const auto& [source, bounds] :
+       {std::pair(kSmolLm2, kSmolLm2Q8CacheBounds), {kGemma3, kGemma3Q8CacheBounds}}) {
+    const auto model = open_real_model(source);
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    const auto completions = read_completions(source);
+    ASSERT_TRUE(completions.has_value()) << completions.error().message;
+    measure(*model, *completions, bounds, KvType::kQ8_0);
+  }
 }
 
 TEST(Golden, StaysAsNearToTheExactPassOnGemma3WithItsSlidingWindows) {

@@ -78,7 +78,7 @@ Result<std::unique_ptr<model::CpuExecutor>> make_executor(const RealModel& model
                                                           const ExecutorSetting& setting) {
   PW_ASSIGN_OR_RETURN(
       const kv::Geometry geometry,
-      model::make_geometry(model.spec, setting.block_tokens, KvType::kF16, KvType::kF16));
+      model::make_geometry(model.spec, setting.block_tokens, setting.key_type, setting.value_type));
   model::CpuExecutorOptions options;
   options.threads = setting.threads;
   // A partial block for each of up to 32 sequences comes on top.

@@ -62,6 +62,8 @@ struct ExecutorSetting {
   uint32_t block_tokens = 32;
   uint32_t threads = 2;
   uint32_t positions = 4096;  // of all sequences together
+  KvType key_type = KvType::kF16;
+  KvType value_type = KvType::kF16;
 };
 Result<std::unique_ptr<model::CpuExecutor>> make_executor(const RealModel& model,
                                                           const ExecutorSetting& setting);

@@ -10,7 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "kernels/half.h"
 #include "kernels/isa_testing.h"
+#include "kernels/kv_quant.h"
 #include "kernels/ref.h"
 
 namespace pagewise::kernels {
@@ -78,6 +80,11 @@ void store(const PagedLayer& layer, const Sequence& s, uint32_t begin, uint32_t 
            s.v.data() + begin * v_stride, v_stride);
 }
 
+struct KvTypes {
+  KvType key;
+  KvType value;
+};
+
 struct Ask {
   const Sequence* sequence;
   uint32_t position;
@@ -142,9 +149,10 @@ TEST(Attention, EqualsTheReferenceForEveryTypeBlockSizeAndDimension) {
     uint32_t key;
     uint32_t value;
   };
-  for (const Dims dims : {Dims{32, 32}, Dims{64, 64}, Dims{20, 13}, Dims{80, 96}}) {
+  for (const Dims dims : {Dims{32, 32}, Dims{64, 64}, Dims{20, 13}, Dims{80, 96}, Dims{160, 96}}) {
     for (const uint32_t block_tokens : {32u, 7u, 16u, 1u, 300u}) {
-      for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kF32}) {
+      for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kF32, KvType::kQ8_0}) {
+        if (type == KvType::kQ8_0 && (dims.key % 32 != 0 || dims.value % 32 != 0)) continue;
         AttentionShape shape = small_shape();
         shape.key_dim = dims.key;
         shape.value_dim = dims.value;
@@ -233,21 +241,27 @@ TEST(Attention, AttentionRule4_BlockSizeDoesNotEnter) {
   AttentionShape shape = small_shape();
   const uint32_t tokens = 530;
   const Sequence original = random_sequence(prng, shape, tokens);
-  std::vector<std::vector<float>> results;
-  on_each_isa([&](bool) {
-    results.clear();
-    for (const uint32_t block_tokens : {1u, 7u, 16u, 32u, 64u, 128u, 256u, 1000u}) {
-      shape.block_tokens = block_tokens;
-      Sequence s = original;
-      uint32_t next = 0;
-      give_blocks(s, shape, tokens, next);
-      const Arena arena(shape, next);
-      store(arena.layer(), s, 0, tokens);
-      const Ask asks[] = {{&s, 529, 1}, {&s, 200, 80}, {&s, 0, 40}};
-      results.push_back(attend(shape, arena.layer(), asks, 2, tokens));
-      expect_same(results.back(), results.front(), true);
-    }
-  });
+  constexpr KvTypes kTypes[] = {{KvType::kF16, KvType::kF16},
+                                {KvType::kQ8_0, KvType::kQ8_0},
+                                {KvType::kQ8_0, KvType::kF32},
+                                {KvType::kBF16, KvType::kQ8_0}};
+  for (const KvTypes types : kTypes) {
+    std::vector<std::vector<float>> results;
+    on_each_isa([&](bool) {
+      results.clear();
+      for (const uint32_t block_tokens : {1u, 7u, 16u, 32u, 64u, 128u, 256u, 1000u}) {
+        shape.block_tokens = block_tokens;
+        Sequence s = original;
+        uint32_t next = 0;
+        give_blocks(s, shape, tokens, next);
+        const Arena arena(shape, next, types.key, types.value);
+        store(arena.layer(), s, 0, tokens);
+        const Ask asks[] = {{&s, 529, 1}, {&s, 200, 80}, {&s, 0, 40}};
+        results.push_back(attend(shape, arena.layer(), asks, 2, tokens));
+        expect_same(results.back(), results.front(), true);
+      }
+    });
+  }
 }
 
 TEST(Attention, AttentionRule1_ThreadsDoNotEnter) {
@@ -382,6 +396,43 @@ TEST(Attention, AttentionRule3_KeysAndValuesAreReadBackThroughTheCacheType) {
   }
 }
 
+TEST(Attention, AttentionRule3_Q8KeepsEachGroupWithinHalfAStepOfItsLargestValue) {
+  Prng prng(34);
+  AttentionShape shape = small_shape();
+  shape.key_dim = 96;
+  shape.value_dim = 64;
+  shape.block_tokens = 7;
+  Sequence s = random_sequence(prng, shape, 20);
+  uint32_t next = 0;
+  give_blocks(s, shape, 20, next);
+  on_each_isa([&](bool) {
+    const Arena arena(shape, next, KvType::kQ8_0, KvType::kQ8_0);
+    store(arena.layer(), s, 0, 20);
+    std::vector<float> k(shape.key_dim);
+    std::vector<float> v(shape.value_dim);
+    const auto check = [](std::span<const float> read, const float* x) {
+      for (std::size_t g = 0; g < read.size(); g += kKvScaleGroup) {
+        const ref::KvGroup expected = ref::quantize_kv(x + g);
+        float amax = 0;
+        for (std::size_t i = 0; i < kKvScaleGroup; ++i) amax = std::max(amax, std::abs(x[g + i]));
+        for (std::size_t i = 0; i < kKvScaleGroup; ++i) {
+          ASSERT_EQ(read[g + i],
+                    static_cast<float>(expected.codes[i]) * half_to_float(expected.scale));
+          // Half a step, and the rounding of the scale to f16.
+          ASSERT_NEAR(read[g + i], x[g + i], amax / 254 * (1 + 0x1p-9f));
+        }
+      }
+    };
+    for (uint32_t t = 0; t < 20; ++t) {
+      for (uint32_t h = 0; h < shape.kv_heads; ++h) {
+        load_kv(arena.layer(), s.blocks, t, h, k.data(), v.data());
+        check(k, s.k.data() + (t * shape.kv_heads + h) * shape.key_dim);
+        check(v, s.v.data() + (t * shape.kv_heads + h) * shape.value_dim);
+      }
+    }
+  });
+}
+
 TEST(Attention, SoftCapBoundsTheScores) {
   Prng prng(30);
   AttentionShape shape = small_shape();
@@ -470,6 +521,13 @@ TEST(Attention, RandomMixedStepsEqualTheReference) {
     shape.block_tokens = 1 + static_cast<uint32_t>(prng.below(70));
     shape.window = prng.below(2) == 0 ? 0 : 1 + static_cast<uint32_t>(prng.below(400));
     shape.scale = 0.2f;
+    constexpr KvType kTypes[] = {KvType::kF16, KvType::kBF16, KvType::kF32, KvType::kQ8_0};
+    const KvTypes types = {kTypes[prng.below(4)], kTypes[prng.below(4)]};
+    const auto whole_groups = [](KvType type, uint32_t dim) {
+      return type == KvType::kQ8_0 ? static_cast<uint32_t>(round_up(dim, kKvScaleGroup)) : dim;
+    };
+    shape.key_dim = whole_groups(types.key, shape.key_dim);
+    shape.value_dim = whole_groups(types.value, shape.value_dim);
     const uint32_t tokens = 1 + static_cast<uint32_t>(prng.below(800));
     std::vector<Sequence> sequences(1 + prng.below(4));
     uint32_t next = 0;
@@ -477,7 +535,7 @@ TEST(Attention, RandomMixedStepsEqualTheReference) {
       s = random_sequence(prng, shape, tokens);
       give_blocks(s, shape, tokens, next);
     }
-    const Arena arena(shape, next);
+    const Arena arena(shape, next, types.key, types.value);
     std::vector<Ask> asks;
     for (const Sequence& s : sequences) {
       store(arena.layer(), s, 0, tokens);
@@ -494,13 +552,44 @@ TEST(Attention, RandomMixedStepsEqualTheReference) {
   }
 }
 
-TEST(PagedView, RefusesTypesItDoesNotOfferByName) {
-  EXPECT_TRUE(check_kv_type(KvType::kF16).has_value());
-  EXPECT_TRUE(check_kv_type(KvType::kBF16).has_value());
-  EXPECT_TRUE(check_kv_type(KvType::kF32).has_value());
-  const Status refused = check_kv_type(KvType::kQ8_0);
-  EXPECT_EQ(refused.code(), ErrorCode::kUnsupported);
-  EXPECT_NE(refused.error().message.find("q8_0"), std::string::npos);
+TEST(KvQuant, GivesTheReferencesBytesOnEveryIsa) {
+  Prng prng(35);
+  std::vector<float> x;
+  for (int group = 0; group < 60; ++group) {
+    const std::vector<float> part =
+        random_floats(prng, kKvScaleGroup, std::exp2(static_cast<double>(prng.below(60)) - 35));
+    x.insert(x.end(), part.begin(), part.end());
+  }
+  std::fill_n(x.begin(), kKvScaleGroup, 0.0f);
+  std::fill_n(x.begin() + kKvScaleGroup, kKvScaleGroup, 127.0f * 0x1p-25f);  // a scale of 0: a tie
+  x[100] = 3e38f;  // beyond the largest scale
+  for (int i = 0; i < 5; ++i) x[160 + i] = static_cast<float>(i) + 0.5f;  // ties between codes
+  x[165] = 127.0f;
+  std::vector<int8_t> codes(x.size());
+  std::vector<uint16_t> scales(x.size() / kKvScaleGroup);
+  on_each_isa([&](bool) {
+    quantize_kv(x.data(), x.size(), codes.data(), scales.data());
+    for (std::size_t g = 0; g < scales.size(); ++g) {
+      const ref::KvGroup expected = ref::quantize_kv(x.data() + g * kKvScaleGroup);
+      ASSERT_EQ(scales[g], expected.scale) << "group " << g;
+      for (std::size_t i = 0; i < kKvScaleGroup; ++i) {
+        ASSERT_EQ(codes[g * kKvScaleGroup + i], expected.codes[i]) << "group " << g;
+      }
+    }
+  });
+}
+
+TEST(KvQuant, WhatIsNotFiniteBecomesFiniteCodesAndScales) {
+  on_each_isa([&](bool) {
+    for (const float bad : {INFINITY, -INFINITY, NAN}) {
+      float x[kKvScaleGroup] = {1.0f, bad, 2.0f};
+      int8_t codes[kKvScaleGroup];
+      uint16_t scale;
+      quantize_kv(x, kKvScaleGroup, codes, &scale);
+      EXPECT_TRUE(std::isfinite(half_to_float(scale)));
+      for (const int8_t code : codes) EXPECT_GE(code, -127);
+    }
+  });
 }
 
 }  // namespace

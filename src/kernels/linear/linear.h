@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers: out[r][o] = sum over k of weights[o][k] * activations[r][k].
 //
-// Two families (contract rule 2):
-//   integer  Q4_1, Q5_0, Q8_0, Q4_K, Q6_K: repacked at load into panels of 16 outputs, so that
-//            vector lanes are outputs and no horizontal sum exists. Activations int8; exact integer
+// Two families (contract rule 2), repacked at load into panels of 16 outputs, so that vector lanes
+// are outputs and no horizontal sum exists:
+//   integer  Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, Q4_K, Q5_K, Q6_K. Activations int8; exact
+//   integer
 //            sums inside a block of 32 (Q6_K's two scales a block included: they are integers),
-//            then one FMA a block in ascending k into one f32 accumulator per output. Q4_1 and Q4_K
-//            add their minimum term with a second FMA right after the block's first.
-//   f32      every other type: raw rows, decoded to f32 when used; one FMA chain in ascending k.
+//            then one FMA a block in ascending k into one f32 accumulator per output. Types with a
+//            minimum add it with a second FMA right after the block's first.
+//   f32      F32, F16, BF16, widened in registers; and every other type, whose raw rows are decoded
+//            to f32 when used. Activations f32; one FMA chain in ascending k.
 // One row (decode) and many rows (prefill) follow the same sequence, so they give the same bits,
 // and so does every division of rows and panels among calls and threads.
 #pragma once
@@ -32,28 +34,32 @@ inline constexpr std::size_t kPanelOutputs = 16;
 enum class LinearFamily : uint8_t { kInteger, kF32 };
 LinearFamily linear_family(TensorType type);
 
+/// The types that have kernels of their own, for whoever measures or lists all of them.
+std::span<const TensorType> linear_tuned_types();
+/// Whether weights of the type are copied into panels: the tuned ones.
+bool linear_packs(TensorType type);
+
 /// Thread: immutable after pack(); any thread.
 class LinearWeights {
  public:
   LinearWeights() = default;
 
   /// `data`: [outputs][columns] in `type`, row-major, as GGUF stores a matrix of shape [columns,
-  /// outputs]. The integer family is copied; the f32 family keeps a view, so `data` must outlive
-  /// the weights then. Errors: kUnsupported naming the type; kMalformed when `columns` is no whole
+  /// outputs]. Tuned types are copied; of others a view is kept, so `data` must outlive the weights
+  /// then. Errors: kUnsupported naming the type; kMalformed when `columns` is no whole
   /// number of blocks or `data` has another size than the shape asks for.
   static Result<LinearWeights> pack(TensorType type, std::size_t outputs, std::size_t columns,
                                     std::span<const std::byte> data);
 
   TensorType type() const { return type_; }
   LinearFamily family() const { return linear_family(type_); }
+  bool is_packed() const { return packed_.size() != 0; }
   std::size_t outputs() const { return outputs_; }
   std::size_t columns() const { return columns_; }
   /// Panels of 16 outputs, the last one padded: the unit that threads share out.
   std::size_t panels() const { return (outputs_ + kPanelOutputs - 1) / kPanelOutputs; }
   /// Bytes that one pass over all weights reads.
-  std::size_t bytes() const {
-    return family() == LinearFamily::kInteger ? packed_.size() : raw_.size();
-  }
+  std::size_t bytes() const { return is_packed() ? packed_.size() : raw_.size(); }
 
   /// The f32 values of row `o`, columns() of them, with the bits that to_float.h gives: so that
   /// embeddings tied to the output head need no second copy.
@@ -78,8 +84,8 @@ class LinearWeights {
 /// Computes the outputs of `panels` (panel p holds outputs [16 p, 16 p + 16)) for activation rows
 /// `rows`: out[(r - rows.begin) * out_stride + o] = ..., for o below outputs(); nothing else is
 /// written. Requires: activations.columns() == weights.columns(); rows quantised for the integer
-/// family. Threads call it with disjoint panel ranges inside one region. Cost: no allocation; 32
-/// KiB of stack for the f32 family.
+/// family. Threads call it with disjoint panel ranges inside one region. Cost: no allocation; 40
+/// KiB of stack for types that are decoded.
 void linear(const LinearWeights& weights, const Activations& activations, Range rows, Range panels,
             float* out, std::size_t out_stride);
 

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "kernels/int_dot.h"
+#include "kernels/k_quants.h"
 #include "kernels/linear/linear_internal.h"
 #include "kernels/math-inl.h"
 
@@ -74,49 +75,92 @@ struct BlockAt {
   const uint8_t* super;   // K types: f16 scales that eight blocks share
 };
 
+// A block in panels of blocks with a scale and a minimum each; of pairs of blocks with a scale
+// each; of eight blocks with small scales. kBytes: its bits and nibbles.
+template <std::size_t kBytes>
+HWY_INLINE BlockAt block_at(const uint8_t* panel, std::size_t b) {
+  const uint8_t* block = panel + b * (64 + kBytes);
+  return {block + 64, block, nullptr};
+}
+template <std::size_t kBytes>
+HWY_INLINE BlockAt block_of_pair_at(const uint8_t* panel, std::size_t b) {
+  const uint8_t* pair = panel + b / 2 * (64 + 2 * kBytes);
+  return {pair + 64 + b % 2 * kBytes, pair + b % 2 * 2 * kPanelOutputs, nullptr};
+}
+template <std::size_t kBytes>
+HWY_INLINE BlockAt block_of_super_at(const uint8_t* panel, std::size_t b) {
+  const uint8_t* super = panel + b / kSuperBlocks * (kKScaleBytes + kSuperBlocks * kBytes);
+  const std::size_t i = b % kSuperBlocks;
+  return {super + kKScaleBytes + i * kBytes, super + 64 + 32 * i, super};
+}
+
 // The types whose codes are nibbles, with or without bits above them. A block's value:
 //   sum w x = scale_x d (sum q xq [- offset sum xq]) [+ m scale_x sum xq]
 // and with two integer scales a block, of 16 values each: scale_x d (s0 sum0 + s1 sum1).
-struct TypeQ4_1 {
+struct NibbleType {
   static constexpr std::size_t kRowsMost = 12;
-  static constexpr int kHighBits = 0;
-  static constexpr bool kHasMinimum = true;
+  static constexpr int kHighBits = 0;    // above the nibbles
+  static constexpr int kCodeOffset = 0;  // a power of two, or 0
+  static constexpr bool kHasMinimum = false;
+  static constexpr bool kLookup = false;  // codes are indices into kIq4NlValues
   static constexpr std::size_t kQuantBytes = kNibbleBytes;
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    const uint8_t* block = panel + b * kQ4BlockBytes;
-    return {block + 64, block, nullptr};
-  }
   static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
     return load_halves(at.scales + 2 * lane);
+  }
+};
+struct FiveBitType : NibbleType {
+  static constexpr int kHighBits = 1;
+  static constexpr std::size_t kQuantBytes = kQ5BlockBytes;
+};
+
+struct TypeQ4_0 : NibbleType {
+  static constexpr int kCodeOffset = 8;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    return block_of_pair_at<kQuantBytes>(panel, b);
+  }
+};
+
+struct TypeIQ4_NL : NibbleType {
+  static constexpr int kCodeOffset = PAGEWISE_DOT4 ? 128 : 0;  // see add_products
+  static constexpr bool kLookup = true;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    return block_of_pair_at<kQuantBytes>(panel, b);
+  }
+};
+
+struct TypeQ4_1 : NibbleType {
+  static constexpr bool kHasMinimum = true;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    return block_at<kQuantBytes>(panel, b);
   }
   static HWY_INLINE F32 minimum(const BlockAt& at, std::size_t lane) {
     return load_halves(at.scales + 32 + 2 * lane);
   }
 };
 
-struct TypeQ5_0 {
-  static constexpr std::size_t kRowsMost = 12;
-  static constexpr int kHighBits = 1;
-  static constexpr bool kHasMinimum = false;
-  static constexpr std::size_t kQuantBytes = kQ5BlockBytes;
+struct TypeQ5_0 : FiveBitType {
+  static constexpr int kCodeOffset = 16;
   static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    const uint8_t* pair = panel + b / 2 * kQ5PairBytes;
-    return {pair + 64 + b % 2 * kQ5BlockBytes, pair + b % 2 * 2 * kPanelOutputs, nullptr};
-  }
-  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
-    return load_halves(at.scales + 2 * lane);
+    return block_of_pair_at<kQuantBytes>(panel, b);
   }
 };
 
-struct TypeQ4_K {
-  static constexpr std::size_t kRowsMost = 12;
-  static constexpr int kHighBits = 0;
+struct TypeQ5_1 : FiveBitType {
   static constexpr bool kHasMinimum = true;
-  static constexpr std::size_t kQuantBytes = kNibbleBytes;
   static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    const uint8_t* super = panel + b / kSuperBlocks * kQ4KSuperBytes;
-    const std::size_t i = b % kSuperBlocks;
-    return {super + kKScaleBytes + i * kNibbleBytes, super + 64 + 32 * i, super};
+    return block_at<kQuantBytes>(panel, b);
+  }
+  static HWY_INLINE F32 minimum(const BlockAt& at, std::size_t lane) {
+    return load_halves(at.scales + 32 + 2 * lane);
+  }
+};
+
+// Q4_K and Q5_K.
+template <typename Codes>
+struct TypeKWithMinima : Codes {
+  static constexpr bool kHasMinimum = true;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    return block_of_super_at<Codes::kQuantBytes>(panel, b);
   }
   static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
     return hn::Mul(load_halves(at.super + 2 * lane), load_unsigned(at.scales + lane));
@@ -126,16 +170,16 @@ struct TypeQ4_K {
         hn::Mul(load_halves(at.super + 32 + 2 * lane), load_unsigned(at.scales + 16 + lane)));
   }
 };
+using TypeQ4_K = TypeKWithMinima<NibbleType>;
+using TypeQ5_K = TypeKWithMinima<FiveBitType>;
 
-struct TypeQ6_K {
+struct TypeQ6_K : NibbleType {
   static constexpr std::size_t kRowsMost = 8;  // two sums a row
   static constexpr int kHighBits = 2;
-  static constexpr bool kHasMinimum = false;
+  static constexpr int kCodeOffset = 32;
   static constexpr std::size_t kQuantBytes = kQ6KBlockBytes;
   static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    const uint8_t* super = panel + b / kSuperBlocks * kQ6KSuperBytes;
-    const std::size_t i = b % kSuperBlocks;
-    return {super + kKScaleBytes + i * kQ6KBlockBytes, super + 64 + 32 * i, super};
+    return block_of_super_at<kQuantBytes>(panel, b);
   }
   static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
     return load_halves(at.super + 2 * lane);
@@ -149,8 +193,9 @@ struct TypeQ8_0 {
 // What is added to the sums of a block's low and high nibbles for the offset of its codes.
 template <typename W>
 HWY_INLINE int32_t low_offset(const QuantGroup& group, std::size_t row) {
-  if (W::kHighBits == 1) return group.offset_sums[row] / 8;  // 16 of 128, of all values
-  return W::kHighBits == 2 ? group.half_offset_sums[row] / 4 : 0;
+  if constexpr (W::kCodeOffset == 0) return 0;
+  constexpr int kPart = W::kCodeOffset == 0 ? 1 : 128 / W::kCodeOffset;  // sums stand times -128
+  return (W::kHighBits == 2 ? group.half_offset_sums[row] : group.offset_sums[row]) / kPart;
 }
 template <typename W>
 HWY_INLINE int32_t high_offset(const QuantGroup& group, std::size_t row) {
@@ -167,7 +212,7 @@ inline constexpr std::size_t kSumsOf = W::kHighBits == 2 ||
 // Whether sums have 32 bits from the start. 16 bits hold 8 x 2 x 15 x 127 = 30,480 (nibbles, a
 // whole block) and 4 x 2 x 31 x 127 = 31,496 (5 bits, half a block).
 template <typename W>
-inline constexpr bool kWideSums = PAGEWISE_DOT4 || W::kHighBits == 2;
+inline constexpr bool kWideSums = PAGEWISE_DOT4 || W::kHighBits == 2 || W::kLookup;
 
 template <int kLeft>
 HWY_INLINE I32 shifted(I32 x) {
@@ -177,11 +222,36 @@ HWY_INLINE I32 shifted(I32 x) {
   return hn::BitCast(DI(), hn::ShiftRight<(kLeft < 0 ? -kLeft : 0)>(bits));
 }
 
+// The bytes that nibbles stand for: themselves, or IQ4_NL's values; those plus 128 where the
+// products want them unsigned.
+template <typename W>
+HWY_INLINE I32 looked_up(I32 nibbles) {
+  if constexpr (!W::kLookup) return nibbles;
+  alignas(16) uint8_t bytes[16];
+  for (std::size_t i = 0; i < 16; ++i)
+    bytes[i] = static_cast<uint8_t>(kIq4NlValues[i] + W::kCodeOffset);
+#if HWY_TARGET == HWY_SCALAR
+  uint8_t codes[4];
+  const int32_t in = hn::GetLane(nibbles);
+  std::memcpy(codes, &in, sizeof(in));
+  for (uint8_t& code : codes) code = bytes[code];
+  int32_t out;
+  std::memcpy(&out, codes, sizeof(out));
+  return hn::Set(DI(), out);
+#else
+  const hn::Repartition<uint8_t, DI> du8;
+  const auto table = hn::LoadDup128(du8, bytes);
+  return hn::BitCast(DI(), hn::TableLookupBytes(table, hn::BitCast(du8, nibbles)));
+#endif
+}
+
 template <typename W>
 HWY_INLINE I32 add_products(I32 sum, I32 codes, I32 x) {
 #if PAGEWISE_DOT4
   return dot4(sum, codes, x);
 #else
+  // Signed values: |w| and the sign trick, 2 x 127 x 127 = 32,258.
+  if constexpr (W::kLookup) return hn::Add(sum, fold16(pairs(abs8(codes), sign8(x, codes))));
   if constexpr (kWideSums<W>) return hn::Add(sum, fold16(pairs(codes, x)));
   return add16(sum, pairs(codes, x));
 #endif
@@ -198,8 +268,8 @@ HWY_INLINE void add_chunk(const BlockAt& at, std::size_t first_vector, const Row
   for (std::size_t v = 0; v < V; ++v) {
     const I32 packed =
         hn::Load(di, reinterpret_cast<const int32_t*>(chunk + (first_vector + v) * kLanes * 4));
-    I32 low = hn::And(packed, nibbles);
-    I32 high = hn::And(shifted<-4>(packed), nibbles);
+    I32 low = looked_up<W>(hn::And(packed, nibbles));
+    I32 high = looked_up<W>(hn::And(shifted<-4>(packed), nibbles));
     if constexpr (W::kHighBits == 1) {
       const I32 bit = hn::Set(di, 0x10101010);
       low = hn::Or(low, hn::And(shifted<4 - J>(high_bits[0][v]), bit));
@@ -261,7 +331,7 @@ HWY_INLINE void tile_nibbles(const uint8_t* panel, std::size_t first_vector, con
 #if !PAGEWISE_DOT4
         if constexpr (!kWideSums<W>) {
           for (std::size_t s = 0; s < kSums; ++s) sums[s][r][v] = fold16(sums[s][r][v]);
-          if constexpr (W::kHighBits != 0) {
+          if constexpr (W::kCodeOffset != 0) {
             sums[0][r][v] = hn::Add(sums[0][r][v], hn::Set(di, low_offset<W>(group, row)));
           }
         }
@@ -430,29 +500,36 @@ void rows_of_panel(const uint8_t* panel, const Activations& x, Range rows, float
   }
 }
 
+auto* rows_of_type(TensorType type) {
+  switch (type) {
+    case TensorType::kQ4_0:
+      return rows_of_panel<TypeQ4_0>;
+    case TensorType::kQ4_1:
+      return rows_of_panel<TypeQ4_1>;
+    case TensorType::kQ5_0:
+      return rows_of_panel<TypeQ5_0>;
+    case TensorType::kQ5_1:
+      return rows_of_panel<TypeQ5_1>;
+    case TensorType::kIQ4_NL:
+      return rows_of_panel<TypeIQ4_NL>;
+    case TensorType::kQ4_K:
+      return rows_of_panel<TypeQ4_K>;
+    case TensorType::kQ5_K:
+      return rows_of_panel<TypeQ5_K>;
+    case TensorType::kQ6_K:
+      return rows_of_panel<TypeQ6_K>;
+    default:
+      return rows_of_panel<TypeQ8_0>;
+  }
+}
+
 void linear_integer(const LinearWeights& weights, const Activations& x, Range rows, Range panels,
                     float* out, std::size_t out_stride) {
   // A block of rows stays in L2 (192 KiB of groups) while the panels pass; a panel stays in L1
   // while the block's tiles pass. Multiples of 12 and 4, so that only a range's end has odd tiles.
   const std::size_t group_bytes = x.blocks() * sizeof(QuantGroup);
   const std::size_t row_block = HWY_MAX(192 * 1024 / (3 * group_bytes), 1) * 12;
-  auto* rows_of = rows_of_panel<TypeQ8_0>;
-  switch (weights.type()) {
-    case TensorType::kQ4_1:
-      rows_of = rows_of_panel<TypeQ4_1>;
-      break;
-    case TensorType::kQ5_0:
-      rows_of = rows_of_panel<TypeQ5_0>;
-      break;
-    case TensorType::kQ4_K:
-      rows_of = rows_of_panel<TypeQ4_K>;
-      break;
-    case TensorType::kQ6_K:
-      rows_of = rows_of_panel<TypeQ6_K>;
-      break;
-    default:
-      break;
-  }
+  auto* const rows_of = rows_of_type(weights.type());
   for (std::size_t begin = rows.begin; begin < rows.end;) {
     // The first block is shortened to end on a multiple of four rows.
     const std::size_t end = HWY_MIN(begin + row_block - begin % kQuantRows, rows.end);

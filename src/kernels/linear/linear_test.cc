@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -36,15 +37,35 @@ std::vector<std::byte> random_weights(Prng& prng, TensorType type, std::size_t o
     std::memcpy(data.data() + at, &half, 2);
   };
   for (std::size_t at = 0; at < data.size(); at += info.block_bytes) {
-    if (type == TensorType::kF16) put_half(at, static_cast<float>(prng.uniform() - 0.5));
-    if (type == TensorType::kQ4_1 || type == TensorType::kQ5_0 || type == TensorType::kQ8_0)
-      put_half(at, static_cast<float>(prng.uniform() * 0.1));
-    if (type == TensorType::kQ4_K || type == TensorType::kQ5_K) {
-      put_half(at, static_cast<float>(prng.uniform() * 0.01));
-      put_half(at + 2, static_cast<float>(prng.uniform() * 0.02));
+    switch (type) {
+      case TensorType::kF16:
+        put_half(at, static_cast<float>(prng.uniform() - 0.5));
+        break;
+      case TensorType::kBF16: {
+        const uint16_t value = float_to_bf16(static_cast<float>(prng.uniform() - 0.5));
+        std::memcpy(data.data() + at, &value, 2);
+        break;
+      }
+      case TensorType::kQ4_1:
+      case TensorType::kQ5_1:
+        put_half(at, static_cast<float>(prng.uniform() * 0.1));
+        put_half(at + 2, static_cast<float>(prng.uniform() - 0.5));
+        break;
+      case TensorType::kQ4_K:
+      case TensorType::kQ5_K:
+        put_half(at, static_cast<float>(prng.uniform() * 0.01));
+        put_half(at + 2, static_cast<float>(prng.uniform() * 0.02));
+        break;
+      case TensorType::kQ3_K:
+        put_half(at + 108, static_cast<float>(prng.uniform() * 0.01));
+        break;
+      case TensorType::kQ6_K:
+        put_half(at + 208, static_cast<float>(prng.uniform() * 0.01));
+        break;
+      default:  // one scale, in front
+        put_half(at, static_cast<float>(prng.uniform() * 0.1));
+        break;
     }
-    if (type == TensorType::kQ4_1) put_half(at + 2, static_cast<float>(prng.uniform() - 0.5));
-    if (type == TensorType::kQ6_K) put_half(at + 208, static_cast<float>(prng.uniform() * 0.01));
   }
   return data;
 }
@@ -74,11 +95,16 @@ std::vector<float> run_all(const LinearWeights& w, const Activations& x) {
   return out;
 }
 
+// All tuned ones, and one that is decoded.
+std::vector<TensorType> all_types() {
+  const std::span<const TensorType> tuned = linear_tuned_types();
+  std::vector<TensorType> types(tuned.begin(), tuned.end());
+  types.push_back(TensorType::kQ3_K);
+  return types;
+}
+
 class LinearOfType : public ::testing::TestWithParam<TensorType> {};
-INSTANTIATE_TEST_SUITE_P(Types, LinearOfType,
-                         ::testing::Values(TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ8_0,
-                                           TensorType::kQ4_K, TensorType::kQ6_K, TensorType::kF32,
-                                           TensorType::kF16, TensorType::kQ5_K),
+INSTANTIATE_TEST_SUITE_P(Types, LinearOfType, ::testing::ValuesIn(all_types()),
                          [](const auto& info) {
                            return std::string(tensor_type_info(info.param)->name);
                          });
@@ -161,8 +187,8 @@ TEST_P(LinearOfType, LinearRule1_SplittingPanelsAmongThreadsChangesNothing) {
 
 TEST(Linear, LinearRule2_IntegerSumsInsideABlockAreExactAtTheExtremes) {
   // All weights and activations at their largest: 16-bit sums would saturate if anything were off.
-  for (const TensorType type : {TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ8_0,
-                                TensorType::kQ4_K, TensorType::kQ6_K}) {
+  for (const TensorType type : linear_tuned_types()) {
+    if (linear_family(type) != LinearFamily::kInteger) continue;
     const std::size_t columns = 256;
     const TensorTypeInfo& info = *tensor_type_info(type);
     std::vector<std::byte> data(16 * row_bytes(type, columns));
@@ -171,7 +197,8 @@ TEST(Linear, LinearRule2_IntegerSumsInsideABlockAreExactAtTheExtremes) {
       std::memset(data.data(), fill, data.size());
       for (std::size_t at = 0; at < data.size(); at += info.block_bytes) {
         std::memcpy(data.data() + at + (type == TensorType::kQ6_K ? 208 : 0), &one, 2);
-        if (type == TensorType::kQ4_1 || type == TensorType::kQ4_K) {
+        if (type == TensorType::kQ4_1 || type == TensorType::kQ5_1 || type == TensorType::kQ4_K ||
+            type == TensorType::kQ5_K) {
           std::memcpy(data.data() + at + 2, &one, 2);
         }
       }
@@ -221,12 +248,52 @@ TEST_P(LinearOfType, GivesItsRowsBackWithTheBitsOfTheDecoder) {
   }
 }
 
+TEST_P(LinearOfType, EqualsTheReferenceOverRandomShapes) {
+  const uint64_t seed = 18;
+  RecordProperty("seed", static_cast<int>(seed));
+  Prng prng(seed);
+  const TensorType type = GetParam();
+  const bool integer = linear_family(type) == LinearFamily::kInteger;
+  const std::size_t block = tensor_type_info(type)->block_elements;
+  for (int round = 0; round < 12; ++round) {
+    // Plain floats have rows of any length, and chunks of columns with a rest.
+    const std::size_t columns =
+        block == 1 ? 1 + prng.below(1300) : block * (1 + prng.below(1200 / block));
+    const std::size_t outputs = 1 + prng.below(100);
+    const std::size_t rows = 1 + prng.below(round % 2 == 0 ? 6 : 60);
+    const std::vector<std::byte> data = random_weights(prng, type, outputs, columns);
+    const LinearWeights w = LinearWeights::pack(type, outputs, columns, data).value();
+    Activations x = random_activations(prng, rows, columns);
+    std::vector<float> expected;
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (std::size_t o = 0; o < outputs; ++o) {
+        expected.push_back(
+            ref::linear(type, data.data() + o * row_bytes(type, columns), x.row(r), columns));
+      }
+    }
+    on_each_isa([&](bool fma) {
+      SCOPED_TRACE(::testing::Message() << outputs << " x " << columns << ", rows " << rows);
+      if (integer) quantize_all(x);
+      expect_same(run_all(w, x), expected, fma);
+    });
+  }
+}
+
+TEST(Linear, PacksTheTypesItIsTunedForAndViewsTheOthers) {
+  for (const TensorType type : linear_tuned_types()) EXPECT_TRUE(linear_packs(type));
+  EXPECT_FALSE(linear_packs(TensorType::kQ3_K));
+  EXPECT_EQ(linear_family(TensorType::kBF16), LinearFamily::kF32);
+  EXPECT_EQ(linear_family(TensorType::kIQ4_NL), LinearFamily::kInteger);
+  EXPECT_EQ(linear_family(TensorType::kQ3_K), LinearFamily::kF32);
+}
+
 TEST(Linear, WritesNothingBeyondItsOutputs) {
   Prng prng(15);
-  for (const TensorType type : {TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kF16}) {
-    const std::vector<std::byte> data = random_weights(prng, type, 5, 64);
-    const LinearWeights w = LinearWeights::pack(type, 5, 64, data).value();
-    Activations x = random_activations(prng, 4, 64);
+  for (const TensorType type : all_types()) {
+    const std::size_t columns = std::max<std::size_t>(64, tensor_type_info(type)->block_elements);
+    const std::vector<std::byte> data = random_weights(prng, type, 5, columns);
+    const LinearWeights w = LinearWeights::pack(type, 5, columns, data).value();
+    Activations x = random_activations(prng, 4, columns);
     quantize_all(x);
     std::vector<float> out(4 * 8, 123.0f);
     linear(w, x, {0, 4}, {0, 1}, out.data(), 8);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The f32 family: weights decoded a chunk of columns at a time, transposed so that lanes are
-// outputs, and one FMA chain per output in ascending k. The chain pauses in memory between chunks,
-// which changes no bit.
+// Types without kernels of their own: weights decoded a chunk of columns at a time, transposed so
+// that lanes are outputs, and one FMA chain per output in ascending k. The chain pauses in memory
+// between chunks, which changes no bit.
 #include <hwy/base.h>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/linear/linear_f32.cc"
+#define HWY_TARGET_INCLUDE "kernels/linear/linear_decoded.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 //
 #include <hwy/highway.h>
@@ -47,8 +47,8 @@ HWY_INLINE void chunk_tile(const float (*weights)[kPanelOutputs], std::size_t co
   }
 }
 
-void linear_f32(const LinearWeights& weights, const Activations& x, Range rows, Range panels,
-                float* out, std::size_t out_stride) {
+void linear_decoded(const LinearWeights& weights, const Activations& x, Range rows, Range panels,
+                    float* out, std::size_t out_stride) {
   alignas(64) float decoded[kPanelOutputs][kChunk];
   alignas(64) float transposed[kChunk][kPanelOutputs];
   alignas(64) float sums[kRowsAtOnce][kPanelOutputs];
@@ -95,11 +95,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pagewise::kernels {
 
-HWY_EXPORT(linear_f32);
+HWY_EXPORT(linear_decoded);
 
-void run_linear_f32(const LinearWeights& weights, const Activations& x, Range rows, Range panels,
-                    float* out, std::size_t out_stride) {
-  HWY_DYNAMIC_DISPATCH(linear_f32)(weights, x, rows, panels, out, out_stride);
+void run_linear_decoded(const LinearWeights& weights, const Activations& x, Range rows,
+                        Range panels, float* out, std::size_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(linear_decoded)(weights, x, rows, panels, out, out_stride);
 }
 
 }  // namespace pagewise::kernels

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the server costs around the model: threads that do not compute, looking up a known prompt, starting, memory.
+
+  threads   share of the process's CPU time that threads other than `engine` and `compute` take, with 32 streams
+  look-up   tokenisation and look-up of a warm prompt of 5,000 tokens of text, from the header Server-Timing
+  start     from the start of the program to the first 200 of /ready
+  memory    resident memory without committed KV blocks, after the load
+
+usage: bench/serve/overhead.py [--streams 32] [--tokens 128] (`./dev bench overhead`)
+Writes bench/results/overhead-<commit>-<time>.{md,json}.
+"""
+
+import argparse
+import os
+import pathlib
+import random
+import re
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+import figures
+import result_file
+import servers
+from client import Request
+from prompts import WORDS, Prompts
+
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+COMPUTING = {"engine", "compute"}
+OTHERS_SHARE_MAX, LOOK_UP_MS_MAX, START_S_MAX = 0.03, 5.0, 1.0
+MEMORY_FILE_FACTOR, MEMORY_BESIDE_BYTES = 1.3, 40e6
+
+
+def thread_seconds(pid):
+    """CPU seconds by name of thread."""
+    seconds = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        name = (task / "comm").read_text(encoding="utf-8").strip()
+        # The scheduler's own count, in nanoseconds: that of `stat` ticks a hundred times a second.
+        spent = int((task / "schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
+        seconds[name] = seconds.get(name, 0.0) + spent
+    return seconds
+
+
+def share_of_others(before, after):
+    """(share of all CPU time between the two that threads beside engine and compute took, seconds by thread)"""
+    spent = {name: after[name] - before.get(name, 0.0) for name in after}
+    return sum(s for name, s in spent.items() if name not in COMPUTING) / sum(spent.values()), spent
+
+
+def streams(engine, prompts, count, tokens, label):
+    before = thread_seconds(engine.process.pid)
+    timings = engine.generate([Request(prompts.of(32, f"{label} {i}"), tokens) for i in range(count)], 600)
+    after = thread_seconds(engine.process.pid)
+    if not all(timing.complete and timing.tokens == tokens for timing in timings):
+        sys.exit(f"not every one of {count} streams got its {tokens} tokens")
+    return share_of_others(before, after)
+
+
+def text_of(tokens, label):
+    draw = random.Random(label)
+    return " ".join(draw.choice(WORDS) for _ in range(tokens))
+
+
+def look_ups(engine, tokens, count):
+    """[(tokenize ms, lookup ms)] of the same prompt of text, which is warm."""
+    text = text_of(tokens, "manual")
+    engine.generate([Request(text, 1)], 600)
+    found = []
+    for _ in range(count):
+        timing = engine.generate([Request(text, 1)], 600)[0]
+        if timing.cached < timing.prompt_tokens - 64:
+            sys.exit(f"only {timing.cached} of {timing.prompt_tokens} tokens of a warm prompt came from the cache")
+        parts = dict(re.findall(r"(\w+);dur=([\d.]+)", timing.headers["server-timing"]))
+        found.append((float(parts["tokenize"]), float(parts["lookup"])))
+    return found
+
+
+def memory(engine):
+    """Resident bytes that are no KV block."""
+    return engine.resident_bytes() - engine.kv_bytes()
+
+
+def measure(args):
+    def start():
+        return servers.Pagewise(args.pagewise, MODEL, args.threads, "--max-context", 8192, "--kv-memory", "1GiB")
+    starts, found = [], {}
+    for _ in range(args.starts):
+        with start() as engine:
+            starts.append(engine.start_s)
+    with start() as engine:
+        prompts = Prompts(engine.tokenize, 1)
+        found["memory_start_bytes"] = memory(engine)
+        streams(engine, prompts, args.streams, 8, "warm-up")
+        rounds = [streams(engine, prompts, args.streams, args.tokens, number) for number in range(args.rounds)]
+        pairs = look_ups(engine, args.prompt_tokens, args.look_ups)
+        found["memory_load_bytes"] = memory(engine)
+        found["command"] = engine.command_line()
+    found["start_s"] = figures.summary(starts)
+    found["others_share"] = figures.summary([share for share, _ in rounds])
+    found["thread_seconds"] = rounds[-1][1]
+    found["look_up_ms"] = figures.summary([tokenize + look_up for tokenize, look_up in pairs])
+    found["tokenize_ms"] = statistics.median(tokenize for tokenize, _ in pairs)
+    found["file_bytes"] = MODEL.stat().st_size
+    return found
+
+
+def rows(found, args):
+    memory_max = MEMORY_FILE_FACTOR * found["file_bytes"] + MEMORY_BESIDE_BYTES
+    table = [
+        (f"CPU time of threads beside engine and compute, {args.streams} streams, %",
+         {key: 100 * value for key, value in found["others_share"].items() if key != "rounds"}, 100 * OTHERS_SHARE_MAX),
+        (f"tokenisation and look-up of {args.prompt_tokens:,} warm tokens of text, ms", found["look_up_ms"], LOOK_UP_MS_MAX),
+        ("start, s", found["start_s"], START_S_MAX),
+        ("resident memory without KV after start, MB", {"median": found["memory_start_bytes"] / 1e6}, memory_max / 1e6),
+        ("the same after the load, MB", {"median": found["memory_load_bytes"] / 1e6}, memory_max / 1e6)]
+    return [[title, figures.number(side["median"]),
+             f"{figures.number(side['min'])} to {figures.number(side['max'])}" if "min" in side else "-",
+             f"<= {figures.number(bar)}", figures.verdict(side["median"], bar, False)] for title, side, bar in table]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--streams", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=128, help="of each stream")
+    parser.add_argument("--prompt-tokens", type=int, default=5000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--look-ups", type=int, default=50)
+    parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--results", type=pathlib.Path, help="folder of the result files")
+    args = parser.parse_args()
+    result_file.refuse_debug_build(args.pagewise)
+    result = result_file.Result("overhead", "What the server costs around the model")
+    found = measure(args)
+    result.facts.update(threads=args.threads, figures=found)
+    spent = sorted(found["thread_seconds"].items(), key=lambda item: -item[1])
+    result.lines = [*figures.table(["what", "median", "smallest to largest", "must", ""], rows(found, args)),
+                    "CPU seconds by thread, last round: " + ", ".join(f"{name} {s:.2f}" for name, s in spent) + ".", "",
+                    f"    {found['command']}"]
+    result.write(args.results)
+
+
+if __name__ == "__main__":
+    main()

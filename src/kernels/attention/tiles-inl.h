@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// Register tiles of attention: scores of some rows against keys, and values added to some rows,
+// over every form in which keys and values are read. Compiled once per instruction set.
+#if defined(PAGEWISE_KERNELS_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEWISE_KERNELS_TILES_INL_H
+#undef PAGEWISE_KERNELS_TILES_INL_H
+#else
+#define PAGEWISE_KERNELS_TILES_INL_H
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "base/dtype.h"
+#include "kernels/attention/plan.h"
+#include "kernels/half.h"
+#include "kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagewise::kernels {
+namespace HWY_NAMESPACE {
+
+// Register tile: R rows times T vectors of tokens (scores) or channels (values). 6 x 4 sums, 4
+// operands and a broadcast fill 32 registers; 6 x 2 fill 16.
+inline constexpr std::size_t kTileR = 6;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+inline constexpr std::size_t kTileT = 4;
+#else
+inline constexpr std::size_t kTileT = 2;
+#endif
+
+// Asks for `bytes` at `p`, which need not be valid memory.
+HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
+  const char* line = static_cast<const char*>(p);
+  for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(line + i);
+}
+
+// Blocks of one head lie apart, so hardware prefetchers see each of them as a new stream, and a few
+// kilobytes are over before they have caught up. The loops below therefore ask for what is used
+// next, a little in each iteration: asked for at once, it would fill the queue of outstanding
+// misses and stop everything else.
+struct Ahead {
+  const char* base = nullptr;
+  std::size_t step = 0;   // bytes from one iteration to the next
+  std::size_t bytes = 0;  // in each; 0: nothing
+
+  HWY_INLINE void ask(std::size_t iteration) const { prefetch(base + iteration * step, bytes); }
+};
+
+// `bytes` in a row, spread over `iterations`.
+HWY_INLINE Ahead spread(const void* base, std::size_t bytes, std::size_t iterations) {
+  const std::size_t step = (bytes / HWY_MAX(iterations, 1) + 63) / 64 * 64;
+  return {static_cast<const char*>(base), step, step};
+}
+
+// The forms in which keys and values are read. A value of the cache is the same number in each of
+// them: q8_0's code times its scale has 18 bits at most, so the product is exact.
+//   load(t)  vector t of the present channel's tokens (keys) or token's channels (values)
+//   scale    with kScaled, what load's codes are to be multiplied by
+//   from(t)  the same, beginning with vector t
+//   next()   the next channel or token
+// kElementBytes is 0 for what is scratch already: only what comes from the cache is prefetched.
+template <typename Load>
+struct PlainKeys {
+  static constexpr bool kScaled = false;
+  static constexpr std::size_t kElementBytes = sizeof(typename Load::Element);
+  const typename Load::Element* data;  // [key_dim][stride]
+  std::size_t stride;
+
+  // Keys of a head's part of a block, from token `slot` on.
+  static HWY_INLINE PlainKeys at(const std::byte* head, std::size_t slot, std::size_t block_tokens,
+                                 std::size_t /*key_dim*/) {
+    return {reinterpret_cast<const typename Load::Element*>(head) + slot, block_tokens};
+  }
+  HWY_INLINE PlainKeys from(std::size_t t) const { return {data + t * kLanes, stride}; }
+  HWY_INLINE F32 load(std::size_t t) const { return Load::load(data + t * kLanes); }
+  HWY_INLINE void next() { data += stride; }
+};
+
+struct WidenedKeys : PlainKeys<LoadF32> {
+  static constexpr std::size_t kElementBytes = 0;
+  HWY_INLINE WidenedKeys from(std::size_t t) const { return {{data + t * kLanes, stride}}; }
+};
+
+struct QuantKeys {
+  static constexpr bool kScaled = true;
+  static constexpr std::size_t kElementBytes = sizeof(int8_t);
+  const int8_t* data;      // [key_dim][stride]
+  const uint16_t* scales;  // [key_dim / 32][stride] f16
+  std::size_t stride;
+
+  static HWY_INLINE QuantKeys at(const std::byte* head, std::size_t slot, std::size_t block_tokens,
+                                 std::size_t key_dim) {
+    const std::byte* const scales = head + key_dim * block_tokens;
+    return {reinterpret_cast<const int8_t*>(head) + slot,
+            reinterpret_cast<const uint16_t*>(scales) + slot, block_tokens};
+  }
+  HWY_INLINE QuantKeys from(std::size_t t) const {
+    return {data + t * kLanes, scales + t * kLanes, stride};
+  }
+  HWY_INLINE F32 load(std::size_t t) const { return LoadI8::load(data + t * kLanes); }
+  HWY_INLINE F32 scale(std::size_t t) const { return LoadF16::load(scales + t * kLanes); }
+  HWY_INLINE void next() { data += stride; }
+  HWY_INLINE void next_scales() { scales += stride; }
+};
+
+template <typename Load>
+struct PlainValues {
+  static constexpr bool kScaled = false;
+  static constexpr std::size_t kElementBytes = sizeof(typename Load::Element);
+  const typename Load::Element* data;  // [tokens][stride]
+  std::size_t stride;
+
+  // Values of a head's part of a block, from token `slot` on.
+  static HWY_INLINE PlainValues at(const std::byte* head, std::size_t slot,
+                                   std::size_t /*block_tokens*/, std::size_t value_dim) {
+    return {reinterpret_cast<const typename Load::Element*>(head) + slot * value_dim, value_dim};
+  }
+  HWY_INLINE PlainValues from(std::size_t t) const { return {data + t * kLanes, stride}; }
+  HWY_INLINE PlainValues behind(std::size_t tokens) const {
+    return {data + tokens * stride, stride};
+  }
+  HWY_INLINE F32 load(std::size_t t) const { return Load::load(data + t * kLanes); }
+  HWY_INLINE void next() { data += stride; }
+};
+
+struct WidenedValues : PlainValues<LoadF32> {
+  static constexpr std::size_t kElementBytes = 0;
+  HWY_INLINE WidenedValues from(std::size_t t) const { return {{data + t * kLanes, stride}}; }
+  HWY_INLINE WidenedValues behind(std::size_t tokens) const {
+    return {{data + tokens * stride, stride}};
+  }
+};
+
+struct QuantValues {
+  static constexpr bool kScaled = true;
+  static constexpr std::size_t kElementBytes = sizeof(int8_t);
+  const int8_t* data;      // [tokens][stride]
+  const uint16_t* halves;  // [tokens][stride / 32] f16: the scales as they are stored
+  const float* scales;     // the same as f32, in scratch: see widen_scales
+  std::size_t stride;
+  std::size_t first = 0;  // channel of vector 0
+
+  static HWY_INLINE QuantValues at(const std::byte* head, std::size_t slot,
+                                   std::size_t block_tokens, std::size_t value_dim) {
+    const std::byte* const scales = head + block_tokens * value_dim;
+    return {reinterpret_cast<const int8_t*>(head) + slot * value_dim,
+            reinterpret_cast<const uint16_t*>(scales) + slot * (value_dim / kKvScaleGroup), nullptr,
+            value_dim};
+  }
+  HWY_INLINE QuantValues from(std::size_t t) const {
+    return {data + t * kLanes, halves, scales, stride, first + t * kLanes};
+  }
+  HWY_INLINE QuantValues behind(std::size_t tokens) const {
+    const std::size_t groups = tokens * (stride / kKvScaleGroup);
+    return {data + tokens * stride, halves + groups, scales + groups, stride, first};
+  }
+  HWY_INLINE F32 load(std::size_t t) const { return LoadI8::load(data + t * kLanes); }
+  HWY_INLINE F32 scale(std::size_t t) const {
+    return hn::Set(DF(), scales[(first + t * kLanes) / kKvScaleGroup]);
+  }
+  HWY_INLINE void next() {
+    data += stride;
+    scales += stride / kKvScaleGroup;
+  }
+};
+
+// The scales of `tokens` tokens as f32, to `scratch`, which has room for whole vectors.
+HWY_INLINE void widen_scales(QuantValues& values, std::size_t tokens, float* scratch) {
+  const std::size_t count = tokens * (values.stride / kKvScaleGroup);
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(LoadF16::load(values.halves + i), DF(), scratch + i);
+  }
+  for (; i < count; ++i) scratch[i] = half_to_float(values.halves[i]);
+  values.scales = scratch;
+}
+
+// scores[r][t] = sum over d, ascending, of key[d][t] * q[d][r], for T vectors of tokens.
+template <std::size_t R, std::size_t T, typename Keys>
+HWY_INLINE void score_tile(Keys keys, const float* q, std::size_t key_dim, float* scores,
+                           const Ahead& ahead) {
+  F32 acc[R][T];
+  for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::Zero(DF());
+  }
+  // Channels that share scales; without scales all of them.
+  const std::size_t together = Keys::kScaled ? kKvScaleGroup : key_dim;
+  for (std::size_t begin = 0; begin < key_dim; begin += together) {
+    F32 scale[T];
+    if constexpr (Keys::kScaled) {
+      for (std::size_t t = 0; t < T; ++t) scale[t] = keys.scale(t);
+      keys.next_scales();
+    }
+    for (std::size_t d = begin; d < begin + together; ++d, keys.next(), q += R) {
+      ahead.ask(d);
+      F32 k[T];
+      for (std::size_t t = 0; t < T; ++t) {
+        k[t] = keys.load(t);
+        if constexpr (Keys::kScaled) k[t] = hn::Mul(k[t], scale[t]);
+      }
+      for (std::size_t r = 0; r < R; ++r) {
+        const F32 x = hn::Set(DF(), q[r]);
+        for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::MulAdd(k[t], x, acc[r][t]);
+      }
+    }
+  }
+  for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t t = 0; t < T; ++t)
+      hn::StoreU(acc[r][t], DF(), scores + r * kScoreStride + t * kLanes);
+  }
+}
+
+// What a tile of vectors [t, t + count) asks for: of the next piece, just as much as it reads
+// itself; where the data is scratch, or has scales beside it, all of it with the first vectors.
+template <typename Source>
+HWY_INLINE Ahead part_of(const Ahead& ahead, std::size_t t, std::size_t count) {
+  if constexpr (Source::kElementBytes == 0 || Source::kScaled) return t == 0 ? ahead : Ahead{};
+  constexpr std::size_t kBytes = kLanes * Source::kElementBytes;
+  return {ahead.base + t * kBytes, ahead.step, ahead.bytes == 0 ? 0 : count * kBytes};
+}
+
+template <std::size_t R, std::size_t T, typename Keys>
+HWY_INLINE std::size_t score_tiles(const Keys& keys, const float* q, std::size_t key_dim,
+                                   float* scores, std::size_t t, std::size_t vectors,
+                                   const Ahead& ahead) {
+  for (; t + T <= vectors; t += T) {
+    score_tile<R, T, Keys>(keys.from(t), q, key_dim, scores + t * kLanes,
+                           part_of<Keys>(ahead, t, T));
+  }
+  return t;
+}
+
+template <std::size_t R, typename Keys>
+HWY_NOINLINE void score_vectors(const Keys& keys, const float* q, std::size_t key_dim,
+                                float* scores, std::size_t vectors, const Ahead& ahead) {
+  std::size_t t = score_tiles<R, kTileT, Keys>(keys, q, key_dim, scores, 0, vectors, ahead);
+  if constexpr (kTileT > 2)
+    t = score_tiles<R, 2, Keys>(keys, q, key_dim, scores, t, vectors, ahead);
+  score_tiles<R, 1, Keys>(keys, q, key_dim, scores, t, vectors, ahead);
+}
+
+template <typename Keys>
+void score_rows(std::size_t rows, const Keys& keys, const float* q, std::size_t key_dim,
+                float* scores, std::size_t vectors, const Ahead& ahead) {
+  switch (rows) {
+    case 1:
+      return score_vectors<1, Keys>(keys, q, key_dim, scores, vectors, ahead);
+    case 2:
+      return score_vectors<2, Keys>(keys, q, key_dim, scores, vectors, ahead);
+    case 3:
+      return score_vectors<3, Keys>(keys, q, key_dim, scores, vectors, ahead);
+    case 4:
+      return score_vectors<4, Keys>(keys, q, key_dim, scores, vectors, ahead);
+    case 5:
+      return score_vectors<5, Keys>(keys, q, key_dim, scores, vectors, ahead);
+    default:
+      return score_vectors<6, Keys>(keys, q, key_dim, scores, vectors, ahead);
+  }
+}
+
+// acc[r][j] += weights[r][t] * value[t][j] for t ascending in [0, tokens), T vectors of channels.
+template <std::size_t R, std::size_t T, typename Values>
+HWY_INLINE void value_tile(Values values, const float* weights, std::size_t tokens, float* acc_rows,
+                           std::size_t acc_stride, const Ahead& ahead) {
+  F32 acc[R][T];
+  for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t t = 0; t < T; ++t)
+      acc[r][t] = hn::LoadU(DF(), acc_rows + r * acc_stride + t * kLanes);
+  }
+  for (std::size_t i = 0; i < tokens; ++i, values.next(), ++weights) {
+    ahead.ask(i);
+    F32 v[T];
+    for (std::size_t t = 0; t < T; ++t) {
+      v[t] = values.load(t);
+      if constexpr (Values::kScaled) v[t] = hn::Mul(v[t], values.scale(t));
+    }
+    for (std::size_t r = 0; r < R; ++r) {
+      const F32 w = hn::Set(DF(), weights[r * kScoreStride]);
+      for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::MulAdd(v[t], w, acc[r][t]);
+    }
+  }
+  for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t t = 0; t < T; ++t)
+      hn::StoreU(acc[r][t], DF(), acc_rows + r * acc_stride + t * kLanes);
+  }
+}
+
+template <std::size_t R, std::size_t T, typename Values>
+HWY_INLINE std::size_t value_tiles(const Values& values, const float* weights, std::size_t tokens,
+                                   float* acc, std::size_t acc_stride, std::size_t t,
+                                   std::size_t vectors, const Ahead& ahead) {
+  for (; t + T <= vectors; t += T) {
+    value_tile<R, T, Values>(values.from(t), weights, tokens, acc + t * kLanes, acc_stride,
+                             part_of<Values>(ahead, t, T));
+  }
+  return t;
+}
+
+template <std::size_t R, typename Values>
+HWY_NOINLINE void value_vectors(const Values& values, const float* weights, std::size_t tokens,
+                                float* acc, std::size_t acc_stride, std::size_t vectors,
+                                const Ahead& ahead) {
+  std::size_t t =
+      value_tiles<R, kTileT, Values>(values, weights, tokens, acc, acc_stride, 0, vectors, ahead);
+  if constexpr (kTileT > 2) {
+    t = value_tiles<R, 2, Values>(values, weights, tokens, acc, acc_stride, t, vectors, ahead);
+  }
+  value_tiles<R, 1, Values>(values, weights, tokens, acc, acc_stride, t, vectors, ahead);
+}
+
+template <typename Values>
+void value_rows(std::size_t rows, const Values& values, const float* weights, std::size_t tokens,
+                float* acc, std::size_t acc_stride, std::size_t vectors, const Ahead& ahead) {
+  switch (rows) {
+    case 1:
+      return value_vectors<1, Values>(values, weights, tokens, acc, acc_stride, vectors, ahead);
+    case 2:
+      return value_vectors<2, Values>(values, weights, tokens, acc, acc_stride, vectors, ahead);
+    case 3:
+      return value_vectors<3, Values>(values, weights, tokens, acc, acc_stride, vectors, ahead);
+    case 4:
+      return value_vectors<4, Values>(values, weights, tokens, acc, acc_stride, vectors, ahead);
+    case 5:
+      return value_vectors<5, Values>(values, weights, tokens, acc, acc_stride, vectors, ahead);
+    default:
+      return value_vectors<6, Values>(values, weights, tokens, acc, acc_stride, vectors, ahead);
+  }
+}
+
+// Elements one by one; f32 ones need not be aligned where another type's plane stands before them.
+HWY_INLINE float element_to_float(LoadF32, const float* p) {
+  float x;
+  std::memcpy(&x, p, sizeof(x));
+  return x;
+}
+HWY_INLINE float element_to_float(LoadF16, const uint16_t* p) { return half_to_float(*p); }
+HWY_INLINE float element_to_float(LoadBF16, const uint16_t* p) { return bf16_to_float(*p); }
+
+// `rows` rows of `count` elements to f32. Where `whole`, counts are rounded up to whole vectors,
+// which the memory of a row must have; the lanes beyond are used by no score and no output. Columns
+// of vectors, not rows, are the outer loop: rows are many and two to eight vectors long.
+template <typename Load>
+HWY_INLINE void widen_plain(const typename Load::Element* from, std::size_t from_stride,
+                            std::size_t rows, std::size_t count, bool whole, float* to,
+                            std::size_t to_stride) {
+  const std::size_t vectors = whole ? (count + kLanes - 1) / kLanes : count / kLanes;
+  for (std::size_t v = 0; v < vectors; ++v) {
+    const typename Load::Element* in = from + v * kLanes;
+    float* out = to + v * kLanes;
+    for (std::size_t r = 0; r < rows; ++r, in += from_stride, out += to_stride)
+      hn::StoreU(Load::load(in), DF(), out);
+  }
+  if (vectors * kLanes >= count) return;
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t i = vectors * kLanes; i < count; ++i) {
+      to[r * to_stride + i] = element_to_float(Load(), from + r * from_stride + i);
+    }
+  }
+}
+
+// Keys of `tokens` tokens, [key_dim] rows; `whole` as above.
+template <typename Load>
+HWY_INLINE void widen_keys(const PlainKeys<Load>& keys, std::size_t key_dim, std::size_t tokens,
+                           bool whole, float* to, std::size_t to_stride) {
+  widen_plain<Load>(keys.data, keys.stride, key_dim, tokens, whole, to, to_stride);
+}
+HWY_INLINE void widen_keys(QuantKeys keys, std::size_t key_dim, std::size_t tokens, bool whole,
+                           float* to, std::size_t to_stride) {
+  const std::size_t vectors = whole ? (tokens + kLanes - 1) / kLanes : tokens / kLanes;
+  for (std::size_t d = 0; d < key_dim; d += kKvScaleGroup, keys.next_scales()) {
+    for (std::size_t v = 0; v < vectors; ++v) {
+      const F32 scale = keys.scale(v);
+      const int8_t* in = keys.data + d * keys.stride + v * kLanes;
+      float* out = to + d * to_stride + v * kLanes;
+      for (std::size_t i = 0; i < kKvScaleGroup; ++i, in += keys.stride, out += to_stride) {
+        hn::StoreU(hn::Mul(LoadI8::load(in), scale), DF(), out);
+      }
+    }
+    for (std::size_t t = vectors * kLanes; t < tokens; ++t) {
+      const float scale = half_to_float(keys.scales[t]);
+      for (std::size_t i = d; i < d + kKvScaleGroup; ++i) {
+        to[i * to_stride + t] = static_cast<float>(keys.data[i * keys.stride + t]) * scale;
+      }
+    }
+  }
+}
+
+// Values of `tokens` tokens, one row each.
+template <typename Load>
+HWY_INLINE void widen_values(const PlainValues<Load>& values, std::size_t value_dim,
+                             std::size_t tokens, float* to, std::size_t to_stride) {
+  widen_plain<Load>(values.data, values.stride, tokens, value_dim, false, to, to_stride);
+}
+HWY_INLINE void widen_values(const QuantValues& values, std::size_t value_dim, std::size_t tokens,
+                             float* to, std::size_t to_stride) {
+  const std::size_t groups = value_dim / kKvScaleGroup;
+  for (std::size_t t = 0; t < tokens; ++t) {
+    for (std::size_t g = 0; g < groups; ++g) {
+      const F32 scale = hn::Set(DF(), half_to_float(values.halves[t * groups + g]));
+      const std::size_t first = g * kKvScaleGroup;
+      for (std::size_t j = first; j < first + kKvScaleGroup; j += kLanes) {
+        const F32 codes = LoadI8::load(values.data + t * values.stride + j);
+        hn::StoreU(hn::Mul(codes, scale), DF(), to + t * to_stride + j);
+      }
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagewise::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // PAGEWISE_KERNELS_TILES_INL_H
