@@ -169,6 +169,7 @@ class Promises : public testing::Test, LeaseBook::Listener {
   }
   void on_leased(NodeId, uint32_t, bool) override {}
   bool complete(NodeId) const override { return true; }
+  void on_broken(NodeId root) override { broken_.push_back(root); }
 
   NodeId insert(NodeId parent, std::initializer_list<int32_t> values) {
     const BlockId block(next_++);
@@ -178,6 +179,7 @@ class Promises : public testing::Test, LeaseBook::Listener {
   static constexpr uint32_t kBlocks[1] = {64};
   PrefixIndex index_;
   LeaseBook book_;
+  std::vector<NodeId> broken_;
   uint32_t next_ = 0;
 };
 
@@ -211,6 +213,7 @@ TEST_F(Promises, UnderCollidingKeysAreBrokenWhereTheRoomIsNotThere) {
   EXPECT_TRUE(book_.write(mine, mine, 0, LeaseClass::k5m, 1, 42));
   EXPECT_FALSE(book_.write(theirs, theirs, 0, LeaseClass::k5m, 1, 42)) << "the share holds";
   EXPECT_EQ(book_.broken(), 1U) << "and the next use is a creation";
+  EXPECT_EQ(broken_, std::vector<NodeId>{root});
   EXPECT_FALSE(book_.find(theirs, {}).valid());
   book_.withdraw(42);
   book_.withdraw(42);

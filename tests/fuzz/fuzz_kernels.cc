@@ -424,7 +424,8 @@ void check_ops(Input& in) {
   }
   std::vector<double> frequencies(pairs);
   for (std::size_t i = 0; i < pairs; ++i) frequencies[i] = 1.0 / static_cast<double>(i + 1);
-  const RopeTable table(64, frequencies);
+  RopeTable table(64, frequencies);
+  table.prepare(position);
   const std::size_t head_dim = 2 * pairs + unturned;
   const std::vector<float> unrotated = values.list(heads * head_dim);
   std::vector<float> rotated = unrotated;
