@@ -60,6 +60,8 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats, const kv::Geom
   out.cache_read_tokens = stats.cache_read_tokens;
   out.preemptions = stats.preemptions;
   out.evictions = stats.evictions;
+  out.evictions_ceiling = stats.evictions_ceiling;
+  out.evictions_below_floor = stats.evictions_below_floor;
   out.blocks_returned = stats.blocks_returned;
   out.pool_bytes = stats.pool_bytes;
   out.committed_bytes = stats.committed_bytes;
@@ -116,7 +118,8 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
 
 bool is_strict(const ServeFlags& flags) { return flags.cache_mode == "strict"; }
 
-engine::Options engine_options(const ServeFlags& flags, uint32_t context, uint32_t tariffs) {
+engine::Options engine_options(const ServeFlags& flags, uint32_t context,
+                               const server::ApiKeys& keys, uint32_t tariffs) {
   engine::Options options;
   options.context_max = context;
   options.step_tokens = flags.step_tokens;
@@ -129,9 +132,22 @@ engine::Options engine_options(const ServeFlags& flags, uint32_t context, uint32
   options.lease_1h_ns = to_ns(flags.lease_1h_s);
   options.lease_share = flags.lease_share;
   options.cache_tokens_min = flags.cache_min_tokens;
+  options.quotas = keys.quotas();
   options.tariffs = tariffs;
   options.cache_mode = is_strict(flags) ? kv::CacheMode::kStrict : kv::CacheMode::kNative;
   return options;
+}
+
+/// The floors of the key file against the pool, before the weights are read.
+Status check_floors(const ServeFlags& flags, const server::ApiKeys& keys,
+                    const kv::Geometry& geometry, const Pool& pool) {
+  std::vector<kv::CacheGroup> groups;
+  for (uint32_t g = 0; g < geometry.groups.size(); ++g)
+    groups.push_back({pool.blocks[g], geometry.groups[g].window});
+  const Status status = kv::check_floors(keys.quotas(), groups);
+  if (status) return status;
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{}: {} (--kv-memory)", flags.api_key_file, status.error().message)};
 }
 
 /// What operators may ask. All must outlive the port.
@@ -232,6 +248,7 @@ Status serve(const ServeFlags& flags) {
       model::make_geometry(spec, flags.compute.block_tokens, kv_types.key, kv_types.value));
   const PoolWish wish{flags.kv_memory, flags.max_context, flags.step_tokens};
   PW_ASSIGN_OR_RETURN(const Pool pool, size_pool(wish, spec, geometry));
+  PW_RETURN_IF_ERROR(check_floors(flags, keys, geometry, pool));
 
   model::CpuExecutorOptions executor_options;
   executor_options.threads = flags.compute.threads;
@@ -246,7 +263,7 @@ Status serve(const ServeFlags& flags) {
   model.file.reset();
 
   engine::Engine engine(*executor, *model.tokenizer, clock,
-                        engine_options(flags, pool.context_reserved, prices.tariffs()));
+                        engine_options(flags, pool.context_reserved, keys, prices.tariffs()));
   PW_RETURN_IF_ERROR(engine.start_status());
   const server::ServedModel served =
       describe(flags, *model.tokenizer, chat_template, engine.options().context_max);

@@ -46,6 +46,7 @@ Result<std::unique_ptr<Core>> Core::create(model::Executor& executor,
   config.lease_share = options.lease_share;
   config.cache_tokens_min = options.cache_tokens_min;
   config.cache_mode = options.cache_mode;
+  config.quotas = options.quotas;
   PW_ASSIGN_OR_RETURN(auto cache, kv::KvCache::create(config));
   auto core =
       std::unique_ptr<Core>(new Core(executor, tokenizer, clock, options, std::move(cache)));
@@ -711,6 +712,8 @@ void Core::stats(Stats& stats) const {
   stats.context_max = options_.context_max;
   stats.prefill_saved_ns = ledger_.prefill_saved_ns();
   stats.evictions = counters.evictions;
+  stats.evictions_ceiling = counters.evictions_ceiling;
+  stats.evictions_below_floor = counters.evictions_below_floor;
   stats.leases_broken = counters.leases_broken;
   stats.leases_refused = counters.leases_refused;
   stats.copies_on_write = counters.copies_on_write;

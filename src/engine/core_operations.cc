@@ -114,6 +114,10 @@ CacheReport Core::cache_report() const {
     report.blocks_leased += use.blocks_leased;
     report.leases.insert(report.leases.end(), use.leases.begin(), use.leases.end());
   }
+  for (kv::QuotaUse& quota : cache_->quotas()) {
+    AccountReport& report = accounts[quota.name];
+    report.quota = std::move(quota);
+  }
   CacheReport report;
   report.pool = pool_report();
   report.now = clock_.now();

@@ -41,6 +41,7 @@ struct Options {
   uint32_t cache_tokens_min = 0;  // markers below this many tokens do not count; 0: one block
   uint32_t tariffs = 1;           // that the ledger tells apart (CacheOptions::tariff)
   kv::CacheMode cache_mode = kv::CacheMode::kNative;  // what joining a running prefill is called
+  std::vector<NamespaceQuota> quotas;  // by account (CacheOptions); floors must fit the pool
   /// Memory of blocks that have been free for so long goes back to the system.
   TimeNs idle_release_ns = 10'000'000'000;
 };
@@ -66,6 +67,7 @@ struct Stats {
   TimeNs prefill_saved_ns =
       0;  // what reused tokens would have taken to compute (docs/operating.md)
   uint64_t preemptions = 0, evictions = 0, leases_broken = 0, leases_refused = 0;
+  uint64_t evictions_ceiling = 0, evictions_below_floor = 0;  // of the evictions (kv_cache.h)
   uint64_t prefix_waits = 0;     // requests that waited for a prefix that another was computing
   uint64_t copies_on_write = 0;  // blocks that a choice copied because another held them, too
   uint64_t blocks_returned = 0;  // whose memory went back to the system

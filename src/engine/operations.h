@@ -44,6 +44,9 @@ struct PoolReport {
   }
 };
 
+// What a namespace is guaranteed of the cache, and where its part of it ends.
+using kv::NamespaceQuota;
+
 /// What one account (Request::cache.account) uses: all namespaces "account" and "account/...".
 struct AccountReport {
   std::string account;
@@ -52,6 +55,7 @@ struct AccountReport {
   uint32_t namespaces = 0;  // that have blocks or run requests now
   uint32_t blocks_live = 0, blocks_cached = 0, blocks_leased = 0;
   std::vector<kv::LeaseUse> leases;  // soonest to end first
+  kv::QuotaUse quota;                // zero where it has none
 };
 
 struct CacheReport {

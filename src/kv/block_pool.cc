@@ -10,9 +10,11 @@
 
 namespace pagewise::kv {
 
-BlockPool::BlockPool(uint32_t blocks, double protected_share, std::optional<uint64_t> shuffle_seed)
+BlockPool::BlockPool(uint32_t blocks, double protected_share, std::optional<uint64_t> shuffle_seed,
+                     uint32_t quotas)
     : capacity_(blocks),
-      policy_(blocks, protected_share),
+      policy_(blocks, protected_share, quotas),
+      quotas_(quotas),
       holders_(blocks, 0),
       findable_(blocks, 0),
       leased_(blocks, 0),
@@ -31,13 +33,24 @@ BlockPool::BlockPool(uint32_t blocks, double protected_share, std::optional<uint
   std::iota(free_.begin(), free_.end(), 0u);  // ascending is a valid min-heap
 }
 
-BlockId BlockPool::take() {
+uint32_t BlockPool::available_to(QuotaId taker) const {
+  uint32_t blocks = available();
+  // The first has no floor.
+  for (QuotaId quota(1); quota.value < quotas_.size(); ++quota.value) {
+    if (quota != taker && floor(quota) > 0) blocks -= std::min(cached(quota), floor(quota));
+  }
+  return blocks;
+}
+
+BlockId BlockPool::take(QuotaId taker) {
   PW_CHECK(!free_.empty());
   std::pop_heap(free_.begin(), free_.end(), std::greater<>());
   const BlockId block(order_[free_.back()]);
   free_.pop_back();
   PW_CHECK(holders(block) == 0 && !findable(block));
   holders_[block.value] = 1;
+  policy_.set_quota(block, taker);
+  ++quotas_[taker.value].used;
   kept_[block.value] = 0;
   unlink_idle(block.value);
   return block;
@@ -45,6 +58,7 @@ BlockId BlockPool::take() {
 
 void BlockPool::make_free(BlockId block) {
   policy_.forget(block);
+  --quotas_[quota(block).value].used;
   free_.push_back(rank_[block.value]);
   std::push_heap(free_.begin(), free_.end(), std::greater<>());
   link_idle(block.value);
@@ -194,6 +208,11 @@ void BlockPool::check_invariants() const {
   PW_CHECK(capacity() + absent_count == ids());
   PW_CHECK(free_count == free() && live_count == live() && cached_count == cached());
   PW_CHECK(leased_count == leased_count_);
+  std::vector<uint32_t> used(quotas_.size(), 0);
+  for (uint32_t id = 0; id < ids(); ++id) {
+    if (!absent_[id] && !in_free[id]) ++used[quota(BlockId(id)).value];
+  }
+  for (uint32_t q = 0; q < used.size(); ++q) PW_CHECK(used[q] == quotas_[q].used);
   uint32_t previous = kNone, linked = 0;
   for (uint32_t id = idle_first_; id != kNone; previous = id, id = idle_[id].next, ++linked) {
     PW_CHECK(idle_[id].linked && idle_[id].previous == previous && in_free[id]);

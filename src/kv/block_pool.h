@@ -17,6 +17,7 @@
 //   P2  live <=> at least one holder; cached <=> no holder and findable; free <=> neither
 //   P3  the policy's list holds exactly the cached blocks; only findable blocks are leased
 //   P4  the idle list holds free blocks only, in the order in which they became free
+//   P5  a block counts for the quota of who took it, until it is free: used(quota) is their number
 //
 // The pool may be resized while its blocks are in use. It becomes smaller by free blocks that turn
 // absent, whichever these are: ids are places in the arena, and an absent one takes no memory
@@ -41,7 +42,23 @@ namespace pagewise::kv {
 class BlockPool {
  public:
   /// With a seed, free blocks are handed out in an order drawn from it instead of lowest id first.
-  BlockPool(uint32_t blocks, double protected_share, std::optional<uint64_t> shuffle_seed);
+  BlockPool(uint32_t blocks, double protected_share, std::optional<uint64_t> shuffle_seed,
+            uint32_t quotas = 1);
+
+  // What a quota allows here. Floors sum to at most the capacity.
+  void set_limits(QuotaId quota, uint32_t floor, uint32_t ceiling) {
+    quotas_[quota.value].floor = floor;
+    quotas_[quota.value].ceiling = ceiling;
+  }
+  uint32_t floor(QuotaId quota) const { return quotas_[quota.value].floor; }
+  uint32_t ceiling(QuotaId quota) const { return quotas_[quota.value].ceiling; }
+  uint32_t used(QuotaId quota) const { return quotas_[quota.value].used; }
+  uint32_t cached(QuotaId quota) const { return policy_.size(quota); }
+  QuotaId quota(BlockId block) const { return policy_.quota(block); }
+  /// More blocks than its ceiling with `more`, of which some are cached.
+  bool exceeds_ceiling(QuotaId quota, uint32_t more = 0) const {
+    return uint64_t{used(quota)} + more > ceiling(quota) && cached(quota) > 0;
+  }
 
   uint32_t capacity() const { return capacity_; }
   /// Ids are below this; as many as the largest capacity so far.
@@ -51,6 +68,8 @@ class BlockPool {
   uint32_t live() const { return capacity() - free() - cached(); }
   uint32_t leased() const { return leased_count_; }
   uint32_t available() const { return free() + cached(); }
+  /// Of these, what `taker` can have without going below another's floor.
+  uint32_t available_to(QuotaId taker) const;
 
   uint32_t holders(BlockId block) const { return holders_[block.value]; }
   bool findable(BlockId block) const { return findable_[block.value] != 0; }
@@ -60,9 +79,18 @@ class BlockPool {
   bool is_cached(BlockId block) const { return policy_.contains(block); }
 
   /// A free block, now held once. Requires: free() > 0; make room by clear_findable(victim()).
-  BlockId take();
+  BlockId take(QuotaId taker = kNoQuota);
   /// The cached block to be given up next; the null block when none is cached.
   BlockId victim() const { return policy_.victim(); }
+  /// The same among those that `taker` can have without going below another's floor.
+  BlockId victim_for(QuotaId taker) const {
+    return policy_.victim([&](QuotaId quota) { return quota == taker || !at_floor(quota); });
+  }
+  /// The same among the quota's own.
+  BlockId victim_of(QuotaId quota) const {
+    return policy_.victim([&](QuotaId other) { return other == quota; });
+  }
+  bool at_floor(QuotaId quota) const { return cached(quota) <= floor(quota); }
   /// One holder more. Requires: live or cached.
   void hold(BlockId block);
   /// One holder less; the last one's leaving makes the block cached when findable, else free. With
@@ -111,6 +139,11 @@ class BlockPool {
     bool linked = false;
   };
 
+  struct Quota {
+    uint32_t floor = 0, ceiling = UINT32_MAX;
+    uint32_t used = 0;
+  };
+
   void make_free(BlockId block);
   void link_idle(uint32_t id);
   void unlink_idle(uint32_t id);
@@ -120,6 +153,7 @@ class BlockPool {
 
   uint32_t capacity_ = 0;
   EvictionPolicy policy_;
+  std::vector<Quota> quotas_;
   std::vector<uint32_t> holders_;
   std::vector<uint8_t> findable_;
   std::vector<uint8_t> leased_;

@@ -5,23 +5,29 @@
 
 namespace pagewise::kv {
 
-EvictionPolicy::EvictionPolicy(uint32_t blocks, double protected_share)
-    : passed_(blocks),
-      probation_(blocks),
-      protected_(blocks),
-      leased_(blocks),
-      tier_(blocks, Tier::kNone),
+EvictionPolicy::EvictionPolicy(uint32_t blocks, double protected_share, uint32_t quotas)
+    : quotas_(quotas),
+      places_(blocks),
+      quota_(blocks, kNoQuota),
+      tier_(blocks),
       reused_(blocks, 0),
       is_passed_(blocks, 0),
       protected_share_(protected_share),
       protected_max_(static_cast<uint32_t>(protected_share * blocks)) {
-  PW_CHECK(protected_share >= 0 && protected_share <= 1);
+  PW_CHECK(protected_share >= 0 && protected_share <= 1 && quotas > 0);
+  reserve(blocks);
+}
+
+void EvictionPolicy::reserve(uint32_t ids) {
+  for (SharedIdHeap& heap : quotas_[kNoQuota.value]) heap.reserve(ids);
 }
 
 void EvictionPolicy::resize(uint32_t ids, uint32_t blocks) {
-  for (IdHeap* tier : {&passed_, &probation_, &protected_, &leased_}) tier->grow(ids);
   if (ids > tier_.size()) {
-    tier_.resize(ids, Tier::kNone);
+    reserve(ids);
+    places_.grow(ids);
+    quota_.resize(ids, kNoQuota);
+    tier_.resize(ids);
     reused_.resize(ids, 0);
     is_passed_.resize(ids, 0);
   }
@@ -29,25 +35,9 @@ void EvictionPolicy::resize(uint32_t ids, uint32_t blocks) {
   demote_overflow();
 }
 
-IdHeap& EvictionPolicy::heap(Tier tier) {
-  switch (tier) {
-    case Tier::kPassed:
-      return passed_;
-    case Tier::kProbation:
-      return probation_;
-    case Tier::kProtected:
-      return protected_;
-    case Tier::kLeased:
-      return leased_;
-    case Tier::kNone:
-      break;
-  }
-  PW_CHECK(tier != Tier::kNone);
-  return leased_;
-}
-
-const IdHeap& EvictionPolicy::heap(Tier tier) const {
-  return const_cast<EvictionPolicy*>(this)->heap(tier);
+void EvictionPolicy::set_quota(BlockId block, QuotaId quota) {
+  PW_CHECK(!contains(block) && quota.value < quotas_.size());
+  quota_[block.value] = quota;
 }
 
 EvictionPolicy::Tier EvictionPolicy::natural_tier(BlockId block, bool leased) const {
@@ -58,18 +48,25 @@ EvictionPolicy::Tier EvictionPolicy::natural_tier(BlockId block, bool leased) co
 
 void EvictionPolicy::place(BlockId block, Tier tier, uint64_t stamp) {
   tier_[block.value] = tier;
-  heap(tier).push(block.value, stamp);
+  heap(block).push(places_, block.value, stamp);
+  ++size_;
+  protected_size_ += tier == Tier::kProtected;
   demote_overflow();
 }
 
 void EvictionPolicy::demote_overflow() {
-  while (protected_.size() > protected_max_) {
-    const uint32_t oldest = protected_.top();
-    const uint64_t oldest_stamp = protected_.key(oldest);
-    protected_.erase(oldest);
-    reused_[oldest] = 0;
-    tier_[oldest] = Tier::kProbation;
-    probation_.push(oldest, oldest_stamp);
+  while (protected_size_ > protected_max_) {
+    const SharedIdHeap* oldest = nullptr;
+    for (const auto& tiers : quotas_) {
+      const SharedIdHeap& heap = tiers[static_cast<std::size_t>(Tier::kProtected)];
+      if (heap.empty()) continue;
+      if (oldest == nullptr || heap.top_key() < oldest->top_key()) oldest = &heap;
+    }
+    const BlockId block(oldest->top());
+    const uint64_t stamp = oldest->top_key();
+    erase(block);
+    reused_[block.value] = 0;
+    place(block, Tier::kProbation, stamp);
   }
 }
 
@@ -80,33 +77,36 @@ void EvictionPolicy::insert(BlockId block, bool leased, bool passed) {
 }
 
 void EvictionPolicy::erase(BlockId block) {
-  heap(tier_[block.value]).erase(block.value);
-  tier_[block.value] = Tier::kNone;
+  heap(block).erase(places_, block.value);
+  --size_;
+  protected_size_ -= tier_[block.value] == Tier::kProtected;
 }
 
 void EvictionPolicy::touch(BlockId block) {
-  heap(tier_[block.value]).set_key(block.value, ++stamp_);
+  SharedIdHeap& its = heap(block);
+  its.erase(places_, block.value);
+  its.push(places_, block.value, ++stamp_);
 }
 
 void EvictionPolicy::keep(BlockId block) {
   is_passed_[block.value] = 0;
-  if (tier_[block.value] != Tier::kPassed) return;
-  const uint64_t stamp = passed_.key(block.value);
+  if (!contains(block) || tier_[block.value] != Tier::kPassed) return;
+  const uint64_t stamp = stamp_of(block);
   erase(block);
   place(block, natural_tier(block, false), stamp);
 }
 
 void EvictionPolicy::mark_reused(BlockId block) {
   reused_[block.value] = 1;
-  if (tier_[block.value] != Tier::kProbation) return;
-  const uint64_t stamp = probation_.key(block.value);
+  if (!contains(block) || tier_[block.value] != Tier::kProbation) return;
+  const uint64_t stamp = stamp_of(block);
   erase(block);
   place(block, Tier::kProtected, stamp);
 }
 
 void EvictionPolicy::set_leased(BlockId block, bool leased) {
   PW_CHECK(contains(block));
-  const uint64_t stamp = heap(tier_[block.value]).key(block.value);
+  const uint64_t stamp = stamp_of(block);
   erase(block);
   place(block, natural_tier(block, leased), stamp);
 }
@@ -116,17 +116,11 @@ void EvictionPolicy::forget(BlockId block) {
   reused_[block.value] = is_passed_[block.value] = 0;
 }
 
-BlockId EvictionPolicy::victim() const {
-  for (const IdHeap* tier : {&passed_, &probation_, &protected_, &leased_}) {
-    if (!tier->empty()) return BlockId(tier->top());
-  }
-  return BlockId();
-}
-
 bool EvictionPolicy::precedes(BlockId a, BlockId b) const {
+  PW_CHECK(contains(a) && contains(b));
   const Tier tier_a = tier_[a.value], tier_b = tier_[b.value];
   if (tier_a != tier_b) return tier_a < tier_b;
-  return heap(tier_a).key(a.value) < heap(tier_b).key(b.value);
+  return stamp_of(a) < stamp_of(b);
 }
 
 }  // namespace pagewise::kv

@@ -33,6 +33,7 @@ struct Namespace {
   NodeId root;
   uint32_t sequences = 0;
   uint64_t epoch = 0;  // how often it was cleared; what began before does not enter the cache
+  QuotaId quota = kNoQuota;
 };
 using Namespaces = std::map<std::string, Namespace, std::less<>>;
 
@@ -50,7 +51,8 @@ struct Sequence {
   bool open = false;
   Namespaces::value_type* space = nullptr;  // null: neither reads nor enters the cache
   uint64_t epoch = 0;
-  uint32_t computed = 0;  // positions whose K and V are in the blocks
+  QuotaId quota = kNoQuota;  // whose blocks it takes
+  uint32_t computed = 0;     // positions whose K and V are in the blocks
   BlockTables tables;
   // The sequence's place in the index: `full` leading blocks are findable under `tail` and its
   // predecessors, each by this sequence's block or by a twin of it.
@@ -75,6 +77,23 @@ struct Plan {
   uint32_t hit(uint32_t block_tokens) const { return full * block_tokens + partial; }
 };
 
+/// The blocks that quotas are counted in.
+uint32_t measure(std::span<const CacheGroup> groups) {
+  uint32_t full = UINT32_MAX, any = UINT32_MAX;
+  for (const CacheGroup& group : groups) {
+    if (group.window == 0) full = std::min(full, group.blocks);
+    any = std::min(any, group.blocks);
+  }
+  return full == UINT32_MAX ? any : full;
+}
+
+/// Who takes a block, and whether others' floors are in his way: not when nobody else could give
+/// anything up any more.
+struct Taker {
+  QuotaId quota;
+  bool alone = false;
+};
+
 }  // namespace
 
 struct KvCache::Impl final : LeaseBook::Listener {
@@ -86,8 +105,12 @@ struct KvCache::Impl final : LeaseBook::Listener {
     for (const CacheGroup& group : config.groups) {
       room_of.push_back(group.window == 0 ? 0 : rooms++);
       pools.emplace_back(group.blocks, config.protected_share,
-                         config.shuffle_blocks ? std::optional(config.shuffle_seed) : std::nullopt);
+                         config.shuffle_blocks ? std::optional(config.shuffle_seed) : std::nullopt,
+                         static_cast<uint32_t>(config.quotas.size()) + 1);
     }
+    for (uint32_t q = 0; q < config.quotas.size(); ++q)
+      quota_by_name.emplace(config.quotas[q].name, q + 1);
+    set_quota_limits();
     sliding = rooms > 1;
     while (guide < groups() && is_sliding(guide)) ++guide;
     has_full = guide < groups();
@@ -130,11 +153,42 @@ struct KvCache::Impl final : LeaseBook::Listener {
       if (group.window == 0) smallest = std::min(smallest, group.blocks);
     }
     rules.rooms.push_back(room(smallest, 0));
-    if (smallest == UINT32_MAX) rules.rooms[0] = {0, UINT32_MAX, UINT32_MAX};
+    if (smallest == UINT32_MAX) rules.rooms[0] = {0, UINT32_MAX, UINT32_MAX, {}};
     for (const CacheGroup& group : config.groups) {
       if (group.window != 0) rules.rooms.push_back(room(group.blocks, group.window));
     }
+    // What a ceiling gives up at once is not to be leased.
+    std::size_t last = 0;
+    for (const CacheGroup& group : config.groups) {
+      std::vector<uint32_t>& most =
+          rules.rooms[group.window == 0 ? 0 : ++last].nodes_max_quota = {UINT32_MAX};
+      for (const NamespaceQuota& quota : config.quotas)
+        most.push_back(ceiling_in(quota, group, config.groups));
+    }
     return rules;
+  }
+
+  /// A quota's limits in one group.
+  static uint32_t floor_in(const NamespaceQuota& quota, const CacheGroup& group,
+                           std::span<const CacheGroup> groups) {
+    if (group.window == 0) return quota.floor_blocks;
+    return static_cast<uint32_t>(uint64_t{quota.floor_blocks} * group.blocks / measure(groups));
+  }
+  static uint32_t ceiling_in(const NamespaceQuota& quota, const CacheGroup& group,
+                             std::span<const CacheGroup> groups) {
+    if (quota.ceiling_blocks == 0) return UINT32_MAX;
+    if (group.window == 0) return quota.ceiling_blocks;
+    const uint64_t share = ceil_div(uint64_t{quota.ceiling_blocks} * group.blocks, measure(groups));
+    return static_cast<uint32_t>(std::min<uint64_t>(share, UINT32_MAX));
+  }
+  void set_quota_limits() {
+    for (uint32_t q = 0; q < config.quotas.size(); ++q) {
+      for (uint32_t g = 0; g < groups(); ++g) {
+        pools[g].set_limits(QuotaId(q + 1),
+                            floor_in(config.quotas[q], config.groups[g], config.groups),
+                            ceiling_in(config.quotas[q], config.groups[g], config.groups));
+      }
+    }
   }
 
   uint32_t groups() const { return static_cast<uint32_t>(config.groups.size()); }
@@ -280,14 +334,41 @@ struct KvCache::Impl final : LeaseBook::Listener {
     namespaces.erase(namespaces.find(space.first));
   }
 
-  /// A free block of group g, made by eviction if need be. Requires: pools[g].available() > 0.
-  BlockId take(uint32_t g, Orders& orders) {
-    if (pools[g].free() == 0) {
-      const BlockId victim = pools[g].victim();
-      PW_CHECK(victim.valid());
-      evict(g, victim);
+  uint32_t available(uint32_t g, const Taker& taker) const {
+    return taker.alone ? pools[g].available() : pools[g].available_to(taker.quota);
+  }
+
+  /// The cached block that is given up next for the taker; below somebody's floor only when nothing
+  /// else is left. Requires: one is cached.
+  void give_up_one(uint32_t g, const Taker& taker) {
+    const BlockPool& pool = pools[g];
+    BlockId victim = pool.victim_for(taker.quota);
+    if (!victim.valid()) {
+      victim = pool.victim();
+      PW_CHECK(victim.valid() && taker.alone);
+      ++counters.evictions_below_floor;
     }
-    const BlockId block = pools[g].take();
+    evict(g, victim);
+  }
+
+  /// Beyond its ceiling a quota's own cached blocks go, as far as there are any.
+  void keep_to_ceiling(QuotaId quota) {
+    if (quota == kNoQuota) return;
+    for (uint32_t g = 0; g < groups(); ++g) keep_to_ceiling(g, quota, 0);
+  }
+  /// With room for `more` blocks.
+  void keep_to_ceiling(uint32_t g, QuotaId quota, uint32_t more) {
+    while (pools[g].exceeds_ceiling(quota, more)) {
+      ++counters.evictions_ceiling;
+      evict(g, pools[g].victim_of(quota));
+    }
+  }
+
+  /// A free block of group g, made by eviction if need be. Requires: available(g, taker) > 0.
+  BlockId take(uint32_t g, const Taker& taker, Orders& orders) {
+    keep_to_ceiling(g, taker.quota, 1);
+    if (pools[g].free() == 0) give_up_one(g, taker);
+    const BlockId block = pools[g].take(taker.quota);
     orders.fresh.push_back({g, block});
     return block;
   }
@@ -299,7 +380,14 @@ struct KvCache::Impl final : LeaseBook::Listener {
     space.second.root = index.add_root();
     if (space_of_root.size() < index.slots()) space_of_root.resize(index.slots(), nullptr);
     space_of_root[space.second.root.value] = &space;
+    space.second.quota = quota_of(name);
+    if (!config.quotas.empty()) leases.set_quota(space.second.root, space.second.quota);
     return space;
+  }
+
+  QuotaId quota_of(std::string_view name) const {
+    const auto found = quota_by_name.find(name.substr(0, name.find('/')));
+    return found == quota_by_name.end() ? kNoQuota : QuotaId(found->second);
   }
 
   // --- sequences ---
@@ -431,6 +519,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   bool can_hold(const AdmitRequest& request, const Plan& found) const {
     const uint32_t hit = found.hit(config.block_tokens);
     const uint32_t covered = std::max(request.cover_tokens, hit);
+    const Taker taker{quota_of(request.cache_namespace), sequences_open == 0};
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint32_t first = first_held(g, hit);
       uint32_t pinned = 0;
@@ -438,7 +527,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
         pinned += pools[g].is_cached(index.block(path[i], g));
       }
       if (found.partial > 0) pinned += pools[g].is_cached(sources[g]);
-      const uint32_t available = pools[g].available() - pinned;
+      // What is pinned is the taker's own.
+      const uint32_t available = this->available(g, taker) - pinned;
       const uint32_t shared = found.full - first;
       if (!is_sliding(g)) {
         if (blocks_for(covered) - shared > available) return false;
@@ -472,12 +562,14 @@ struct KvCache::Impl final : LeaseBook::Listener {
                                                   std::to_string(blocks_for(covered) - found.full) +
                                                   " new KV blocks, which cannot be had now"};
     }
+    const Taker taker{quota_of(request.cache_namespace), sequences_open == 0};
     Admitted admitted;
     admitted.seq = open_sequence();
     admitted.cached_tokens = hit;
     admitted.usage.input_tokens = static_cast<uint32_t>(request.tokens.size());
     Sequence& opened = sequence(admitted.seq);
     opened.computed = hit;
+    opened.quota = taker.quota;
     if (request.use_cache) {
       Namespaces::value_type& space = open_namespace(request.cache_namespace);
       ++space.second.sequences;  // from here on eviction cannot take the namespace away
@@ -514,12 +606,13 @@ struct KvCache::Impl final : LeaseBook::Listener {
     }
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint32_t end = blocks_for(is_sliding(g) ? hit : covered);
-      while (opened.tables.size(g) < end) opened.tables.push(g, take(g, orders));
+      while (opened.tables.size(g) < end) opened.tables.push(g, take(g, taker, orders));
     }
     for (uint32_t g = 0; g < groups() && found.partial > 0; ++g) {
       orders.copies.push_back({g, sources[g], opened.tables.at(g, found.full), found.partial});
       pools[g].release(sources[g]);
     }
+    keep_to_ceiling(taker.quota);
     return admitted;
   }
 
@@ -799,6 +892,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       drop_promises(sequence);
     }
     if (sliding) give_up_passed(sequence);
+    keep_to_ceiling(sequence.quota);
   }
 
   /// Makes the computed positions findable.
@@ -818,17 +912,20 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
   // --- growth and end ---
 
+  Taker taker(const Sequence& sequence) const { return {sequence.quota, sequences_open == 1}; }
+
   Status ensure(Sequence& sequence, uint32_t tokens, Orders& orders) {
     const uint32_t end = blocks_for(tokens);
+    const Taker taker = this->taker(sequence);
     bool covered = true;  // as most tokens of an answer are
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint32_t needed =
           blocks_missing(sequence, g, end) + tail_is_shared(sequence, g, tokens);
       covered = covered && needed == 0;
-      if (needed > pools[g].available()) {
-        return {ErrorCode::kPoolExhausted,
-                "the sequence needs " + std::to_string(needed) + " more KV blocks, " +
-                    std::to_string(pools[g].available()) + " can be had"};
+      if (needed > 0 && needed > available(g, taker)) {
+        return {ErrorCode::kPoolExhausted, "the sequence needs " + std::to_string(needed) +
+                                               " more KV blocks, " +
+                                               std::to_string(available(g, taker)) + " can be had"};
       }
     }
     if (covered) return Status::ok();
@@ -836,14 +933,15 @@ struct KvCache::Impl final : LeaseBook::Listener {
       if (tail_is_shared(sequence, g, tokens)) {
         const uint32_t tail = sequence.computed / config.block_tokens;
         const BlockId shared = sequence.tables.at(g, tail);
-        const BlockId own = take(g, orders);
+        const BlockId own = take(g, taker, orders);
         orders.copies.push_back({g, shared, own, sequence.computed % config.block_tokens});
         sequence.tables.replace(g, tail, own);
         ++counters.copies_on_write;
         pools[g].release(shared);
       }
-      while (sequence.tables.size(g) < end) sequence.tables.push(g, take(g, orders));
+      while (sequence.tables.size(g) < end) sequence.tables.push(g, take(g, taker, orders));
     }
+    keep_to_ceiling(sequence.quota);
     return Status::ok();
   }
 
@@ -862,8 +960,9 @@ struct KvCache::Impl final : LeaseBook::Listener {
     uint64_t most = tokens;
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint32_t copied = tail_is_shared(sequence, g, tokens);
-      if (copied > pools[g].available()) return std::min(tokens, sequence.computed);
-      const uint64_t blocks = uint64_t{sequence.tables.size(g)} + pools[g].available() - copied;
+      const uint32_t free = available(g, taker(sequence));
+      if (copied > free) return std::min(tokens, sequence.computed);
+      const uint64_t blocks = uint64_t{sequence.tables.size(g)} + free - copied;
       most = std::min(most, blocks * config.block_tokens);
     }
     return static_cast<uint32_t>(most);
@@ -876,6 +975,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     to.space = from.space;
     if (to.space) ++to.space->second.sequences;
     to.epoch = from.epoch;
+    to.quota = from.quota;
     to.computed = from.computed;
     to.tail = from.tail;
     to.full = from.full;
@@ -930,6 +1030,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     --sequences_open;
     sequences_unused.push_back(static_cast<uint32_t>(id.value & UINT32_MAX));
     if (entered) prune(tail);
+    keep_to_ceiling(std::exchange(closed.quota, kNoQuota));
     if (space == nullptr) return;
     --space->second.sequences;
     forget_if_empty(*space);
@@ -955,6 +1056,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
   Status check_resize(std::span<const uint32_t> blocks) const {
     PW_CHECK(blocks.size() == groups());
+    std::vector<CacheGroup> after = config.groups;
+    for (uint32_t g = 0; g < groups(); ++g) after[g].blocks = blocks[g];
     for (uint32_t g = 0; g < groups(); ++g) {
       if (blocks[g] == 0) {
         return {ErrorCode::kInvalidArgument, "a layer group would have no KV block"};
@@ -966,11 +1069,12 @@ struct KvCache::Impl final : LeaseBook::Listener {
                                                std::to_string(pools[g].capacity())};
       }
     }
-    return Status::ok();
+    return check_floors(config.quotas, after);
   }
 
   void resize(std::span<const uint32_t> blocks, std::vector<FreshBlock>& dropped) {
     for (uint32_t g = 0; g < groups(); ++g) config.groups[g].blocks = blocks[g];
+    set_quota_limits();
     const std::vector<LeaseRoom> rooms = lease_rules(config).rooms;
     for (Sequence& sequence : sequences) {
       if (leases.set_limits(rooms)) break;
@@ -981,12 +1085,13 @@ struct KvCache::Impl final : LeaseBook::Listener {
     }
     PW_CHECK(leases.set_limits(rooms));
     for (uint32_t g = 0; g < groups(); ++g) {
-      while (pools[g].capacity() - pools[g].free() > blocks[g]) evict(g, pools[g].victim());
+      while (pools[g].capacity() - pools[g].free() > blocks[g]) give_up_one(g, {kNoQuota, true});
       dropped_scratch.clear();
       pools[g].resize(blocks[g], dropped_scratch);
       for (const BlockId block : dropped_scratch) dropped.push_back({g, block});
       index.grow(g, pools[g].ids());
     }
+    for (uint32_t q = 0; q < config.quotas.size(); ++q) keep_to_ceiling(QuotaId(q + 1));
   }
 
   uint32_t clear(std::optional<std::string_view> name) {
@@ -1046,9 +1151,35 @@ struct KvCache::Impl final : LeaseBook::Listener {
     return all;
   }
 
+  /// A block counts for its namespace's quota, and nobody who has cached blocks is beyond his
+  /// ceiling.
+  void check_quotas() const {
+    for (uint32_t g = 0; g < groups(); ++g) {
+      const BlockPool& pool = pools[g];
+      uint64_t floors = 0;
+      for (uint32_t q = 1; q <= config.quotas.size(); ++q) {
+        PW_CHECK(!pool.exceeds_ceiling(QuotaId(q)));
+        floors += pool.floor(QuotaId(q));
+      }
+      PW_CHECK(floors <= pool.capacity());
+      for (uint32_t id = 0; id < pool.ids(); ++id) {
+        const NodeId node = index.owner(g, BlockId(id));
+        if (!node.valid()) continue;
+        const Namespaces::value_type& space = *space_of_root[index.root(node).value];
+        PW_CHECK(space.second.quota == quota_of(space.first));
+        PW_CHECK(pool.quota(BlockId(id)) == space.second.quota);
+      }
+      for (const Sequence& sequence : sequences) {
+        for (const BlockId block : sequence.tables.group(g))
+          PW_CHECK(!block.valid() || pool.quota(block) == sequence.quota);
+      }
+    }
+  }
+
   void check_invariants() const {
     index.check_invariants();
     leases.check_invariants();
+    check_quotas();
     std::map<const Namespaces::value_type*, uint32_t> open_in;
     uint32_t open = 0;
     for (const Sequence& sequence : sequences) {
@@ -1131,7 +1262,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
   PrefixIndex index;
   LeaseBook leases;
   Namespaces namespaces;
-  std::vector<Namespaces::value_type*> space_of_root;  // by the root's node id
+  std::map<std::string, uint32_t, std::less<>> quota_by_name;  // from 1
+  std::vector<Namespaces::value_type*> space_of_root;          // by the root's node id
   /// By the first part of a namespace's name: those behind it may be as many as there are callers.
   std::map<std::string, uint64_t, std::less<>> leases_broken;
   std::vector<Sequence> sequences;  // by slot
@@ -1149,6 +1281,40 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
 KvCache::KvCache() = default;
 KvCache::~KvCache() = default;
+
+Status check_floors(std::span<const NamespaceQuota> quotas, std::span<const CacheGroup> groups) {
+  uint64_t floors = 0;
+  for (const NamespaceQuota& quota : quotas) floors += quota.floor_blocks;
+  const uint32_t blocks = measure(groups);
+  if (floors <= blocks) return Status::ok();
+  return {ErrorCode::kPoolExhausted, "the floors of namespaces sum to " + std::to_string(floors) +
+                                         " KV blocks, and the pool " + "has room for " +
+                                         std::to_string(blocks) +
+                                         ": lower some, or make the pool larger"};
+}
+
+namespace {
+
+Status check_quotas(const CacheConfig& config) {
+  const auto invalid = [](const NamespaceQuota& quota, const std::string& what) {
+    return Status(ErrorCode::kInvalidArgument, "namespace '" + quota.name + "': " + what);
+  };
+  std::set<std::string_view> names;
+  for (const NamespaceQuota& quota : config.quotas) {
+    if (quota.name.find('/') != std::string::npos)
+      return invalid(quota, "a floor or ceiling is for all that is below a name without '/'");
+    if (!names.insert(quota.name).second) return invalid(quota, "has two quotas");
+    if (quota.ceiling_blocks != 0 && quota.floor_blocks > quota.ceiling_blocks) {
+      return invalid(quota, "its floor of " + std::to_string(quota.floor_blocks) +
+                                " blocks is above its ceiling of " +
+                                std::to_string(quota.ceiling_blocks));
+    }
+  }
+  const Status floors = check_floors(config.quotas, config.groups);
+  return floors ? floors : Status(ErrorCode::kInvalidArgument, floors.error().message);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) {
   if (config.block_tokens == 0 || config.groups.empty()) {
@@ -1173,6 +1339,7 @@ Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) {
                    "a lease must last longer than 0 and at most 100 years"};
     }
   }
+  PW_RETURN_IF_ERROR(check_quotas(config));
   std::unique_ptr<KvCache> cache(new KvCache());
   cache->impl_ = std::make_unique<Impl>(config);
   return cache;
@@ -1297,6 +1464,20 @@ CacheCounters KvCache::counters() const {
 }
 
 std::vector<NamespaceUse> KvCache::namespaces() const { return impl_->uses(); }
+
+std::vector<QuotaUse> KvCache::quotas() const {
+  std::vector<QuotaUse> all;
+  for (uint32_t q = 0; q < impl_->config.quotas.size(); ++q) {
+    QuotaUse& use = all.emplace_back();
+    use.name = impl_->config.quotas[q].name;
+    for (const BlockPool& pool : impl_->pools) {
+      use.floor_blocks += pool.floor(QuotaId(q + 1));
+      if (impl_->config.quotas[q].ceiling_blocks != 0)
+        use.ceiling_blocks += pool.ceiling(QuotaId(q + 1));
+    }
+  }
+  return all;
+}
 
 uint64_t KvCache::leases_broken(std::string_view top) const {
   const auto found = impl_->leases_broken.find(top);

@@ -36,6 +36,7 @@
 #include "base/result.h"
 #include "kv/cache_marker.h"
 #include "kv/inspection.h"
+#include "kv/quota.h"
 
 namespace pagewise::kv {
 
@@ -60,7 +61,12 @@ struct CacheConfig {
   double lease_share_namespace = 1.0;  // of that, one namespace
   uint32_t cache_tokens_min = 0;       // markers of fewer tokens do not count; 0: one block
   CacheMode cache_mode = CacheMode::kNative;
+  std::vector<NamespaceQuota> quotas;  // of different names
 };
+
+/// Whether these pools can keep the floors: their sum is at most the smallest full group's blocks
+/// (the smallest group's, where none is full). Errors: kPoolExhausted with both numbers.
+Status check_floors(std::span<const NamespaceQuota> quotas, std::span<const CacheGroup> groups);
 
 /// Copy positions [0, positions) of block `from` to block `to`, both of one group.
 struct CopyOrder {
@@ -149,11 +155,19 @@ struct NamespaceUse {
   std::vector<LeaseUse> leases;
 };
 
+/// A quota and what it is in blocks of all groups together.
+struct QuotaUse {
+  std::string name;
+  uint32_t floor_blocks = 0, ceiling_blocks = 0;  // 0: no ceiling
+};
+
 /// Never decreasing.
 struct CacheCounters {
-  uint64_t evictions = 0;       // cached blocks whose contents were given up, all groups
-  uint64_t leases_broken = 0;   // entries that lost a block before they expired
-  uint64_t leases_refused = 0;  // markers that took no lease because the share was used up
+  uint64_t evictions = 0;              // cached blocks whose contents were given up, all groups
+  uint64_t evictions_ceiling = 0;      // of these, by their own namespace's ceiling
+  uint64_t evictions_below_floor = 0;  // and for somebody else, although at or below a floor
+  uint64_t leases_broken = 0;          // entries that lost a block before they expired
+  uint64_t leases_refused = 0;         // markers that took no lease because the share was used up
   /// Markers inside the hit that took no lease: a sliding group has lost the blocks before them, so
   /// nothing can be read up to there.
   uint64_t leases_unreachable = 0;
@@ -165,7 +179,8 @@ struct CacheCounters {
 
 class KvCache {
  public:
-  /// Errors: kInvalidArgument (a zero size, a share outside [0, 1], a lease that is none).
+  /// Errors: kInvalidArgument (a zero size, a share outside [0, 1], a lease that is none, quotas
+  /// that contradict each other or that the pool cannot keep).
   static Result<std::unique_ptr<KvCache>> create(const CacheConfig& config);
   ~KvCache();
 
@@ -178,7 +193,7 @@ class KvCache {
   /// fresh block. Markers are read (refreshing what they hit) and their creations are promised;
   /// publish keeps the promise. Errors: kPoolExhausted when the blocks cannot be had now; nothing
   /// is then held, refreshed or counted. A request with AdmitEstimate::fits_ever succeeds at the
-  /// latest when no other sequence is open.
+  /// latest when no other sequence is open: others' floors count for nothing then.
   Result<Admitted> admit(const AdmitRequest& request, Orders& orders);
   AdmitEstimate estimate(const AdmitRequest& request) const;
   /// What is known of the request's tokens, and up to `beyond_max` tokens of how a cached prompt of
@@ -188,7 +203,8 @@ class KvCache {
 
   /// Extends the tables to cover positions [0, tokens), and makes the block of the first uncomputed
   /// position the sequence's own (after a fork it may be shared: copy on first write). Errors:
-  /// kPoolExhausted: nothing has changed and nothing was ordered.
+  /// kPoolExhausted: nothing has changed and nothing was ordered. The only open sequence is not
+  /// held up by floors.
   Status ensure(SeqId seq, uint32_t tokens, Orders& orders);
   /// The most tokens, up to `tokens`, for which ensure would succeed now.
   uint32_t coverable(SeqId seq, uint32_t tokens) const;
@@ -233,14 +249,14 @@ class KvCache {
 
   /// Whether resize would succeed. Errors: kInvalidArgument for a group without blocks;
   /// kPoolExhausted with both numbers when sequences hold more blocks of a group than there would
-  /// be.
+  /// be, or when floors sum to more.
   Status check_resize(std::span<const uint32_t> blocks) const;
   /// From now on group g has `blocks[g]`. Held blocks stay what and where they are. To make room,
-  /// cached ones are given up as always (those under a lease last); leases follow their share of
-  /// the pool. Broken leases are counted, promised creations that lost their room among them.
-  /// Blocks that are gone and may still have memory: appended to `dropped`. Ids of a grown group
-  /// are below the largest number of blocks that it ever had. Errors: as check_resize; nothing has
-  /// changed.
+  /// cached ones are given up as always (those under a lease last), but first those that no floor
+  /// keeps; leases follow their share of the pool, floors and ceilings of sliding groups, too.
+  /// Broken leases are counted, promised creations that lost their room among them. Blocks that are
+  /// gone and may still have memory: appended to `dropped`. Ids of a grown group are below the
+  /// largest number of blocks that it ever had. Errors: as check_resize; nothing has changed.
   Status resize(std::span<const uint32_t> blocks, std::vector<FreshBlock>& dropped);
 
   /// Memory of blocks that nobody needs: those free since `until` or longer, as told by set_time,
@@ -264,6 +280,8 @@ class KvCache {
   /// count where their sequence belongs; those of sequences that skip the cache count nowhere.
   /// Cost: O(nodes + blocks held).
   std::vector<NamespaceUse> namespaces() const;
+  /// In the order of CacheConfig::quotas.
+  std::vector<QuotaUse> quotas() const;
   /// CacheCounters::leases_broken of the namespaces "top" and "top/..." since the start, whether
   /// or not they still exist.
   uint64_t leases_broken(std::string_view top) const;

@@ -54,7 +54,14 @@ uint32_t common(const Tokens& a, const Tokens& b) {
   return n;
 }
 
-enum class Sabotage { kNone, kLoseCopies, kPublishBeforeStep, kShortWindow };
+enum class Sabotage {
+  kNone,
+  kLoseCopies,
+  kPublishBeforeStep,
+  kShortWindow,
+  kNoFloors,
+  kNoCeilings
+};
 
 class Life {
  public:
@@ -113,7 +120,12 @@ class Life {
     weights_[kClear] = chance(70) ? 0 : 1;
     weights_[kResize] = sabotage_ != Sabotage::kNone || chance(70) ? 0 : 1;
 
+    if (chance(50)) draw_quotas();
     CacheConfig given = config_;
+    for (NamespaceQuota& quota : given.quotas) {
+      if (sabotage_ == Sabotage::kNoFloors) quota.floor_blocks = 0;
+      if (sabotage_ == Sabotage::kNoCeilings) quota.ceiling_blocks = 0;
+    }
     for (CacheGroup& group : given.groups)
       group.window -= sabotage_ == Sabotage::kShortWindow && group.window > 1;
     auto created = KvCache::create(given);
@@ -121,6 +133,7 @@ class Life {
     for (const CacheGroup& group : config_.groups) {
       memory_.emplace_back(std::size_t{group.blocks} * config_.block_tokens, 0);
       idle_.emplace_back(group.blocks);
+      taken_by_.emplace_back(group.blocks);
     }
     cache_->set_time(now_);
   }
@@ -151,6 +164,7 @@ class Life {
   uint64_t joined = 0;       // entries that were not there yet when the request came
   uint64_t unreachable = 0, passed = 0, returned = 0;
   uint64_t grown = 0, shrunk = 0, resizes_refused = 0;
+  uint64_t floors_held = 0, below_floor = 0, ceilings = 0, floors_refused = 0;
 
  private:
   enum Event { kAdmit, kStep, kReserve, kFork, kRelease, kTime, kClear, kResize, kEvents };
@@ -213,6 +227,125 @@ class Life {
   }
 
   std::string draw_space() { return std::string(1, static_cast<char>('a' + prng_.below(spaces_))); }
+
+  /// Floors that sum to anything up to the whole pool, and ceilings from a block on.
+  void draw_quotas() {
+    uint32_t rest = measure();
+    for (uint32_t i = 0; i < spaces_; ++i) {
+      if (chance(30)) continue;
+      NamespaceQuota quota;
+      quota.name = std::string(1, static_cast<char>('a' + i));
+      if (chance(60)) quota.floor_blocks = static_cast<uint32_t>(prng_.below(rest + 1));
+      if (chance(50)) {
+        quota.ceiling_blocks =
+            std::max(1u, quota.floor_blocks) + static_cast<uint32_t>(prng_.below(measure() + 2));
+      }
+      rest -= quota.floor_blocks;
+      config_.quotas.push_back(quota);
+    }
+  }
+  uint32_t measure() const {
+    uint32_t blocks = UINT32_MAX;
+    for (const CacheGroup& group : config_.groups) {
+      if (group.window == 0) blocks = std::min(blocks, group.blocks);
+    }
+    for (const CacheGroup& group : config_.groups) {
+      if (blocks == UINT32_MAX || !has_full()) blocks = std::min(blocks, group.blocks);
+    }
+    return blocks;
+  }
+  bool has_full() const {
+    return std::any_of(config_.groups.begin(), config_.groups.end(),
+                       [](const CacheGroup& group) { return group.window == 0; });
+  }
+  uint32_t floor_of(const NamespaceQuota& quota, uint32_t g) const {
+    if (config_.groups[g].window == 0) return quota.floor_blocks;
+    return quota.floor_blocks * config_.groups[g].blocks / measure();
+  }
+  uint32_t ceiling_of(const NamespaceQuota& quota, uint32_t g) const {
+    if (quota.ceiling_blocks == 0) return UINT32_MAX;
+    if (config_.groups[g].window == 0) return quota.ceiling_blocks;
+    return (quota.ceiling_blocks * config_.groups[g].blocks + measure() - 1) / measure();
+  }
+
+  /// What a namespace has in a group, by who took the blocks: in use, and cached.
+  struct Use {
+    uint32_t live = 0, cached = 0;
+  };
+  Use use_of(const std::string& space, uint32_t g) const {
+    std::set<uint32_t> held;
+    const auto hold = [&](const Open& open) {
+      for (const BlockId block : cache_->table(open.id, g)) {
+        if (block.valid()) held.insert(block.value);
+      }
+    };
+    for (const Open& open : open_) hold(open);
+    if (held_now_ != nullptr) hold(*held_now_);
+    Use use;
+    for (uint32_t id = 0; id < taken_by_[g].size(); ++id) {
+      if (taken_by_[g][id] != space) continue;
+      if (held.contains(id)) {
+        ++use.live;
+      } else {
+        use.cached += cache_->findable(g, BlockId(id));
+      }
+    }
+    return use;
+  }
+
+  /// Blocks that the namespace can have: not those that others' floors keep, unless it is alone.
+  uint32_t available_to(const std::string& space, bool alone, uint32_t g) const {
+    uint32_t blocks = cache_->counts(g).available();
+    for (const NamespaceQuota& quota : config_.quotas) {
+      if (quota.name == space || alone) continue;
+      blocks -= std::min(use_of(quota.name, g).cached, floor_of(quota, g));
+    }
+    return blocks;
+  }
+
+  // What every namespace with a floor has cached, by quota and group, before something happens.
+  using Kept = std::vector<std::vector<uint32_t>>;
+  Kept kept() const {
+    Kept kept;
+    for (const NamespaceQuota& quota : config_.quotas) {
+      kept.emplace_back();
+      for (uint32_t g = 0; g < cache_->groups(); ++g)
+        kept.back().push_back(use_of(quota.name, g).cached);
+    }
+    return kept;
+  }
+  /// A namespace's call pushes no other below its floor, unless its sequence is the only one.
+  void check_floors(const Kept& before, const std::string& actor, bool alone) {
+    const Kept after = kept();
+    const bool counted = cache_->counters().evictions_below_floor != below_floor;
+    below_floor = cache_->counters().evictions_below_floor;
+    if (counted && !alone) fail("a floor was broken for a sequence that does not run alone");
+    if (alone) return;
+    for (std::size_t q = 0; q < before.size(); ++q) {
+      if (config_.quotas[q].name == actor) continue;
+      // With a node of a full group its blocks of sliding groups go: nothing leads to them any
+      // more.
+      bool nodes_went = false;
+      for (uint32_t g = 0; g < cache_->groups(); ++g)
+        nodes_went |= config_.groups[g].window == 0 && after[q][g] < before[q][g];
+      for (uint32_t g = 0; g < cache_->groups(); ++g) {
+        if (nodes_went && config_.groups[g].window != 0) continue;
+        const uint32_t floor = std::min(before[q][g], floor_of(config_.quotas[q], g));
+        if (after[q][g] < floor) fail("a namespace was pushed below its floor by another");
+        floors_held += after[q][g] == floor && floor > 0 && cache_->counts(g).free == 0;
+      }
+    }
+  }
+  void check_ceilings() {
+    for (const NamespaceQuota& quota : config_.quotas) {
+      for (uint32_t g = 0; g < cache_->groups(); ++g) {
+        const Use use = use_of(quota.name, g);
+        if (use.cached > 0 && use.live + use.cached > ceiling_of(quota, g))
+          fail("a namespace caches beyond its ceiling");
+      }
+    }
+    ceilings = cache_->counters().evictions_ceiling;
+  }
 
   Tokens draw_tokens() {
     Tokens tokens;
@@ -358,6 +491,7 @@ class Life {
     const uint32_t size = config_.block_tokens;
     for (const FreshBlock& fresh : orders.fresh) {
       idle_[fresh.group][fresh.block.value] = {false, true, now_};
+      taken_by_[fresh.group][fresh.block.value] = acting_space_;
       for (const Open& open : open_) {
         for (BlockId block : cache_->table(open.id, fresh.group)) {
           if (block == fresh.block && open.id != acting_)
@@ -429,6 +563,8 @@ class Life {
     request.start = now_ - static_cast<TimeNs>(prng_.below(20));
 
     const std::vector<BlockCounts> before = counts();
+    const bool alone = open_.empty();
+    const Kept kept_before = kept();
     const CacheCounters counters = cache_->counters();
     const AdmitEstimate estimate = cache_->estimate(request);
     // Cells are many where blocks are large: the rule is followed where it is cheap.
@@ -449,7 +585,11 @@ class Life {
     open.prompt = n;
     open.computed = admitted->cached_tokens;
     acting_ = open.id;
+    acting_space_ = open.space;
     perform(orders);
+    held_now_ = &open;
+    check_floors(kept_before, open.space, alone);
+    held_now_ = nullptr;
     if (open.computed != estimate.cached_tokens) fail("the estimate's hit is not the admission's");
     if (open.computed >= n) fail("no token is left to compute");
     const uint32_t known =
@@ -658,6 +798,9 @@ class Life {
 
   bool ensure(Open& open, uint32_t tokens) {
     std::vector<uint32_t> needed(cache_->groups());
+    const bool alone = open_.size() == 1;
+    const Kept kept_before = kept();
+    acting_space_ = open.space;
     const bool writes_partial = tokens > open.computed && open.computed % config_.block_tokens != 0;
     bool fits = true;
     for (uint32_t g = 0; g < cache_->groups(); ++g) {
@@ -670,7 +813,7 @@ class Life {
         }
       }
       needed[g] = (blocks_for(tokens) > have ? blocks_for(tokens) - have : 0) + (holders > 1);
-      fits = fits && needed[g] <= cache_->counts(g).available();
+      fits = fits && (needed[g] == 0 || needed[g] <= available_to(open.space, alone, g));
     }
     if ((cache_->coverable(open.id, tokens) >= tokens) != fits)
       fail("what can be covered is not what ensure covers");
@@ -689,6 +832,7 @@ class Life {
         fail("ensure took another number of blocks than needed");
     }
     perform(orders);
+    check_floors(kept_before, open.space, alone);
     if (cache_->tokens_covered(open.id) < tokens) fail("ensure covers too little");
     open.covered = std::max(open.covered, tokens);
     forget_if_broken();
@@ -718,6 +862,7 @@ class Life {
     check_memory(open_[which]);
     cache_->release(open_[which].id);
     open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(which));
+    forget_if_broken();  // by its namespace's ceiling
   }
 
   void pass_time() {
@@ -741,6 +886,15 @@ class Life {
       if (chance(30)) blocks.back() = std::max(1u, now.live);
       fits = fits && now.live <= blocks.back();
     }
+    // What the floors leave no room for is refused, too.
+    std::vector<CacheGroup> after = config_.groups;
+    for (uint32_t g = 0; g < cache_->groups(); ++g) after[g].blocks = blocks[g];
+    std::swap(after, config_.groups);
+    uint32_t floors = 0;
+    for (const NamespaceQuota& quota : config_.quotas) floors += quota.floor_blocks;
+    floors_refused += fits && floors > measure();
+    fits = fits && floors <= measure();
+    std::swap(after, config_.groups);
     follow_idle();
     const std::vector<BlockCounts> before = counts();
     std::vector<FreshBlock> dropped;
@@ -758,13 +912,15 @@ class Life {
       if (now.pool != blocks[g]) fail("a pool of another size than asked for");
       if (now.live != before[g].live) fail("a resize took or gave live blocks");
       if (blocks[g] >= before[g].pool && now.cached < before[g].cached && cache_->groups() == 1 &&
-          cache_->counters().leases_broken == broken_seen_)
+          config_.quotas.empty() && cache_->counters().leases_broken == broken_seen_)
         fail("a pool that grew gave cached blocks up");
       (blocks[g] > before[g].pool ? grown : shrunk) += blocks[g] != before[g].pool;
       const std::size_t ids = std::max<std::size_t>(idle_[g].size(), blocks[g]);
       memory_[g].resize(ids * config_.block_tokens, 0);
       idle_[g].resize(ids);
+      taken_by_[g].resize(ids);
     }
+    below_floor = cache_->counters().evictions_below_floor;
     for (const FreshBlock& block : dropped) {
       // What it held is lost, and its memory is not returned a second time.
       std::fill_n(
@@ -804,6 +960,7 @@ class Life {
   void check_counts() {
     cache_->check_invariants();
     check_windows();
+    check_ceilings();
     follow_idle();
     for (uint32_t g = 0; g < cache_->groups(); ++g) {
       const BlockCounts now = cache_->counts(g);
@@ -831,9 +988,11 @@ class Life {
   bool patient_ = true;   // a full pool makes somebody leave
   uint32_t weights_[kEvents] = {};
   std::unique_ptr<KvCache> cache_;
-  std::vector<std::vector<uint64_t>> memory_;  // [group][block * block_tokens + offset]
-  std::vector<std::vector<Idle>> idle_;        // [group][block]
+  std::vector<std::vector<uint64_t>> memory_;       // [group][block * block_tokens + offset]
+  std::vector<std::vector<Idle>> idle_;             // [group][block]
+  std::vector<std::vector<std::string>> taken_by_;  // [group][block]: the namespace
   std::vector<Open> open_;
+  const Open* held_now_ = nullptr;  // admitted, and not yet in open_
   std::vector<std::pair<std::string, Tokens>>
       history_;  // everything published since the last clear
   std::map<std::string, uint64_t> epochs_;
@@ -841,6 +1000,7 @@ class Life {
   uint64_t broken_seen_ = 0;
   TimeNs now_ = 1000;
   SeqId acting_;
+  std::string acting_space_;
   std::string failure_;
 };
 
@@ -861,6 +1021,7 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
   uint64_t hits = 0, evictions = 0, reads = 0, broken = 0, copies = 0, twins = 0;
   uint64_t window_hits = 0, shortened = 0, unreachable = 0, passed = 0, returned = 0;
   uint64_t grown = 0, shrunk = 0, refused = 0, joined = 0;
+  uint64_t floors_held = 0, below_floor = 0, ceilings = 0, floors_refused = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     current_seed = seed;
     Life life(seed, Sabotage::kNone);
@@ -871,6 +1032,8 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
     window_hits += life.window_hits, shortened += life.shortened, passed += life.passed;
     unreachable += life.unreachable, returned += life.returned;
     joined += life.joined;
+    floors_held += life.floors_held, below_floor += life.below_floor;
+    ceilings += life.ceilings, floors_refused += life.floors_refused;
     grown += life.grown, shrunk += life.shrunk, refused += life.resizes_refused;
   }
   std::printf(
@@ -882,6 +1045,10 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
       "%lu; idle blocks returned %lu\n",
       window_hits, shortened, passed, unreachable, returned);
   std::printf("entries younger than who asked for them, in strict mode: %lu\n", joined);
+  std::printf(
+      "floors held %lu times, blocks below one given up for who ran alone %lu, resizes refused for "
+      "floors %lu; blocks given up by ceilings %lu\n",
+      floors_held, below_floor, floors_refused, ceilings);
   std::printf("pools grown %lu, shrunk %lu, refusals to shrink %lu\n", grown, shrunk, refused);
   if (count == 1) return;
   // The lives visit what they are for.
@@ -897,6 +1064,10 @@ TEST(KvCacheProperty, AgreesWithTheNaiveModelInEveryLife) {
   EXPECT_GT(unreachable, 0u);
   EXPECT_GT(returned, 0u);
   EXPECT_GT(joined, 0u);
+  EXPECT_GT(floors_held, 0u);
+  EXPECT_GT(below_floor, 0u);
+  EXPECT_GT(floors_refused, 0u);
+  EXPECT_GT(ceilings, 0u);
   EXPECT_GT(grown, 0u);
   EXPECT_GT(shrunk, 0u);
   EXPECT_GT(refused, 0u);
@@ -915,6 +1086,22 @@ TEST(KvCacheProperty, NoticesC02BlocksThatArePublishedBeforeTheyAreComputed) {
   uint64_t caught = 0;
   for (current_seed = 1; current_seed <= 200; ++current_seed) {
     caught += !Life(current_seed, Sabotage::kPublishBeforeStep).run(80).empty();
+  }
+  EXPECT_GT(caught, 20u);
+}
+
+TEST(KvCacheProperty, NoticesFloorsThatKeepNothing) {
+  uint64_t caught = 0;
+  for (current_seed = 1; current_seed <= 800; ++current_seed) {
+    caught += !Life(current_seed, Sabotage::kNoFloors).run(200).empty();
+  }
+  EXPECT_GT(caught, 20u);
+}
+
+TEST(KvCacheProperty, NoticesCeilingsThatLimitNothing) {
+  uint64_t caught = 0;
+  for (current_seed = 1; current_seed <= 400; ++current_seed) {
+    caught += !Life(current_seed, Sabotage::kNoCeilings).run(200).empty();
   }
   EXPECT_GT(caught, 20u);
 }

@@ -16,6 +16,7 @@ LeaseBook::LeaseBook(const PrefixIndex& index, Listener& listener, const LeaseRu
       rules_(rules),
       expiry_(0),
       total_(rules.rooms.size()),
+      quota_shares_(rules.rooms.size()),
       needed_(rules.rooms.size()) {
   PW_CHECK(!rules_.rooms.empty() && rules_.rooms[0].window == 0);
 }
@@ -25,6 +26,27 @@ void LeaseBook::make_room_for_slots() {
   nodes_.resize(index_.slots());
   counts_.resize(index_.slots() * rooms());
   shares_.resize(index_.slots() * rooms());
+}
+
+void LeaseBook::set_quota(NodeId root, QuotaId quota) {
+  make_room_for_slots();
+  for (std::size_t room = 0; room < rooms(); ++room)
+    PW_CHECK(share(root, room).leased == 0 && share(root, room).promised == 0);
+  if (quota_.size() <= root.value) quota_.resize(root.value + 1, kNoQuota);
+  quota_[root.value] = quota;
+  const std::size_t least = (quota.value + 1) * rooms();
+  if (quota_shares_.size() < least) quota_shares_.resize(least);
+}
+
+void LeaseBook::count(NodeId root, std::size_t room, uint32_t Share::*kind, int64_t change) {
+  const auto add = [&](Share& share) {
+    const int64_t sum = int64_t{share.*kind} + change;
+    PW_CHECK(sum >= 0);
+    share.*kind = static_cast<uint32_t>(sum);
+  };
+  add(total_[room]);
+  add(shares_[root.value * rooms() + room]);
+  add(quota_shares_[quota(root).value * rooms() + room]);
 }
 
 uint32_t LeaseBook::first_needed(std::size_t room, uint32_t tokens) const {
@@ -93,8 +115,10 @@ bool LeaseBook::exceeded(std::size_t room) const {
 }
 
 bool LeaseBook::exceeded(NodeId root, std::size_t room) const {
-  const Share& mine = shares_[root.value * rooms() + room];
-  return uint64_t{mine.leased} + mine.promised > rules_.rooms[room].nodes_max_namespace;
+  const Share& mine = share(root, room);
+  const Share& together = quota_share(root, room);
+  return uint64_t{mine.leased} + mine.promised > rules_.rooms[room].nodes_max_namespace ||
+         uint64_t{together.leased} + together.promised > quota_max(quota(root), room);
 }
 
 bool LeaseBook::set_limits(std::span<const LeaseRoom> given) {
@@ -133,12 +157,16 @@ bool LeaseBook::fits(NodeId root, std::span<const uint32_t> nodes, const Promise
   for (std::size_t room = 0; room < rooms(); ++room) {
     if (nodes[room] == 0) continue;
     const uint32_t counted = promised ? promised->nodes[room] : 0;
-    const Share& mine = shares_[root.value * rooms() + room];
+    const Share& mine = share(root, room);
     const Share& all = total_[room];
+    const Share& together = quota_share(root, room);
     if (uint64_t{all.leased} + all.promised - counted + nodes[room] > rules_.rooms[room].nodes_max)
       return false;
     if (uint64_t{mine.leased} + mine.promised - counted + nodes[room] >
         rules_.rooms[room].nodes_max_namespace)
+      return false;
+    if (uint64_t{together.leased} + together.promised - counted + nodes[room] >
+        quota_max(quota(root), room))
       return false;
   }
   return true;
@@ -150,10 +178,8 @@ bool LeaseBook::promise(PromiseKey key, NodeId root, std::span<const uint32_t> n
   if (found == promises_.end()) {
     if (!fits(root, nodes, nullptr)) return false;
     found = promises_.emplace(key, Promise{root, 0, {nodes.begin(), nodes.end()}}).first;
-    for (std::size_t room = 0; room < rooms(); ++room) {
-      total_[room].promised += nodes[room];
-      share(root, room).promised += nodes[room];
-    }
+    for (std::size_t room = 0; room < rooms(); ++room)
+      count(root, room, &Share::promised, nodes[room]);
   }
   ++found->second.holders;
   return true;
@@ -164,10 +190,8 @@ void LeaseBook::withdraw(PromiseKey key) {
   PW_CHECK(found != promises_.end());
   Promise& promise = found->second;
   if (--promise.holders > 0) return;
-  for (std::size_t room = 0; room < rooms(); ++room) {
-    total_[room].promised -= promise.nodes[room];
-    share(promise.root, room).promised -= promise.nodes[room];
-  }
+  for (std::size_t room = 0; room < rooms(); ++room)
+    count(promise.root, room, &Share::promised, -int64_t{promise.nodes[room]});
   promises_.erase(found);
 }
 
@@ -198,8 +222,7 @@ bool LeaseBook::write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseCla
     for (std::size_t room = 0; room < rooms(); ++room) {
       const uint32_t used = std::min(needed_[room], promise->nodes[room]);
       promise->nodes[room] -= used;
-      total_[room].promised -= used;
-      share(promise->root, room).promised -= used;
+      count(promise->root, room, &Share::promised, -int64_t{used});
     }
   }
   if (unused_.empty()) {
@@ -237,16 +260,14 @@ void LeaseBook::drop_leases(NodeId node, uint32_t tokens) {
 
 void LeaseBook::add_lease(NodeId node, std::size_t room) {
   if (counts_[node.value * rooms() + room]++ > 0) return;
-  ++total_[room].leased;
-  ++share(index_.root(node), room).leased;
+  count(index_.root(node), room, &Share::leased, 1);
   listener_.on_leased(node, static_cast<uint32_t>(room), true);
 }
 
 void LeaseBook::drop_lease(NodeId node, std::size_t room) {
   PW_CHECK(leased(node, static_cast<uint32_t>(room)));
   if (--counts_[node.value * rooms() + room] > 0) return;
-  --total_[room].leased;
-  --share(index_.root(node), room).leased;
+  count(index_.root(node), room, &Share::leased, -1);
   listener_.on_leased(node, static_cast<uint32_t>(room), false);
 }
 
@@ -363,6 +384,19 @@ void LeaseBook::check_invariants() const {
     PW_CHECK(total[room].leased == total_[room].leased &&
              total[room].promised == total_[room].promised);
     PW_CHECK(uint64_t{total[room].leased} + total[room].promised <= rules_.rooms[room].nodes_max);
+  }
+  std::vector<Share> by_quota(quota_shares_.size());
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    const std::size_t at =
+        quota(NodeId(static_cast<uint32_t>(i / rooms()))).value * rooms() + i % rooms();
+    by_quota[at].leased += shares[i].leased;
+    by_quota[at].promised += shares[i].promised;
+  }
+  for (std::size_t i = 0; i < by_quota.size(); ++i) {
+    PW_CHECK(by_quota[i].leased == quota_shares_[i].leased &&
+             by_quota[i].promised == quota_shares_[i].promised);
+    const QuotaId quota(static_cast<uint32_t>(i / rooms()));
+    PW_CHECK(uint64_t{by_quota[i].leased} + by_quota[i].promised <= quota_max(quota, i % rooms()));
   }
   for (std::size_t i = 0; i < shares_.size(); ++i) {
     PW_CHECK(shares[i].leased == shares_[i].leased && shares[i].promised == shares_[i].promised);

@@ -42,6 +42,7 @@
 #include "kv/id_heap.h"
 #include "kv/inspection.h"
 #include "kv/prefix_index.h"
+#include "kv/quota.h"
 
 namespace pagewise::kv {
 
@@ -59,9 +60,10 @@ enum class RemoveReason : uint8_t {
 };
 
 struct LeaseRoom {
-  uint32_t window = 0;               // 0: all nodes up to an entry's end
-  uint32_t nodes_max = 0;            // leased and promised, in all
-  uint32_t nodes_max_namespace = 0;  // of one root
+  uint32_t window = 0;                    // 0: all nodes up to an entry's end
+  uint32_t nodes_max = 0;                 // leased and promised, in all
+  uint32_t nodes_max_namespace = 0;       // of one root
+  std::vector<uint32_t> nodes_max_quota;  // of all roots of a quota, by quota; missing: no limit
 };
 
 struct LeaseRules {
@@ -83,6 +85,9 @@ class LeaseBook {
   };
 
   LeaseBook(const PrefixIndex& index, Listener& listener, const LeaseRules& rules);
+
+  /// What is leased below this root counts for the quota. Requires: nothing is, so far.
+  void set_quota(NodeId root, QuotaId quota);
 
   /// Drops entries that expire at or before `now`. Earlier times than the last are ignored.
   void set_time(TimeNs now);
@@ -181,7 +186,21 @@ class LeaseBook {
   EntryId first(NodeId parent) const {
     return parent.value < nodes_.size() ? nodes_[parent.value] : EntryId();
   }
-  Share& share(NodeId root, std::size_t room) { return shares_[root.value * rooms() + room]; }
+  const Share& share(NodeId root, std::size_t room) const {
+    return shares_[root.value * rooms() + room];
+  }
+  QuotaId quota(NodeId root) const {
+    return root.value < quota_.size() ? quota_[root.value] : kNoQuota;
+  }
+  const Share& quota_share(NodeId root, std::size_t room) const {
+    return quota_shares_[quota(root).value * rooms() + room];
+  }
+  uint32_t quota_max(QuotaId quota, std::size_t room) const {
+    const std::vector<uint32_t>& most = rules_.rooms[room].nodes_max_quota;
+    return quota.value < most.size() ? most[quota.value] : UINT32_MAX;
+  }
+  /// Nodes more (or fewer) that are leased or promised below the root.
+  void count(NodeId root, std::size_t room, uint32_t Share::*kind, int64_t change);
   uint32_t tokens(const Entry& entry) const {
     return index_.depth(entry.parent) * index_.block_tokens() + entry.tail_tokens;
   }
@@ -212,6 +231,8 @@ class LeaseBook {
   std::vector<uint32_t> counts_;            // [node, room]: entries that lease it
   std::vector<Share> shares_;               // [root's node id, room]
   std::vector<Share> total_;                // by room
+  std::vector<QuotaId> quota_;              // by root's node id
+  std::vector<Share> quota_shares_;         // [quota, room]
   std::map<PromiseKey, Promise> promises_;  // ordered: no dependence on hash order
   std::vector<uint32_t> needed_;            // scratch, by room
   uint64_t broken_ = 0;

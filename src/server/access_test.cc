@@ -64,8 +64,8 @@ TEST(ApiKeys, ReadsWhatAKeyMayDoBehindIt) {
 
 TEST(ApiKeys, RefusesWhatItDoesNotUnderstandWithFileAndLine) {
   EXPECT_EQ(refusal_of("alpha\nbeta max-request=3\n"),
-            "team.keys:2: unknown attribute 'max-request='; known are name=, tenant=, "
-            "max-requests=, max-tokens= and admin, each behind the key");
+            "team.keys:2: unknown attribute 'max-request='; known are name=, tenant=, public, "
+            "max-requests=, max-tokens=, floor=, ceiling= and admin, each behind the key");
   EXPECT_EQ(refusal_of("alpha\n\n# x\nbeta\nalpha name=x\n"),
             "team.keys:5: the same key as on line 1: remove one");
   EXPECT_EQ(refusal_of("alpha admin admin"), "team.keys:1: 'admin' stands there twice: remove one");
@@ -81,10 +81,54 @@ TEST(ApiKeys, RefusesWhatItDoesNotUnderstandWithFileAndLine) {
     EXPECT_EQ(refusal_of("alpha tenant=" + name),
               "team.keys:1: tenant= takes 1 to 64 letters, digits, '.', '_' and '-'");
   }
-  for (const std::string later : {"floor", "ceiling", "public"}) {
-    EXPECT_EQ(refusal_of("alpha " + later + (later == "public" ? "" : "=10")),
-              "team.keys:1: '" + later + "' is not offered by this version: remove it");
+  for (const std::string count : {"", "0", "-1", "25%", "1GiB", "1.5", "1000000001"}) {
+    for (const std::string name : {"floor", "ceiling"}) {
+      EXPECT_EQ(refusal_of("alpha " + name + "=" + count),
+                "team.keys:1: " + name + "= takes a whole number from 1 to 1000000000");
+    }
   }
+  EXPECT_EQ(refusal_of("alpha public=yes"), "team.keys:1: 'public' takes no value");
+}
+
+TEST(ApiKeys, RefusesWhatContradictsItself) {
+  EXPECT_EQ(refusal_of("alpha public tenant=t"),
+            "team.keys:1: 'public' and tenant= exclude each other: the keys marked 'public' share "
+            "one cache");
+  EXPECT_EQ(refusal_of("alpha floor=30 ceiling=20"), "team.keys:1: floor=30 is above ceiling=20");
+  EXPECT_EQ(refusal_of("a tenant=t floor=30\nb tenant=t\nc tenant=t ceiling=20\n"),
+            "team.keys:3: floor=30 is above ceiling=20");
+  EXPECT_EQ(refusal_of("a tenant=t floor=30\nb tenant=t floor=40\n"),
+            "team.keys:2: another floor= than on line 1, for the same cache: say it once");
+  EXPECT_EQ(refusal_of("a public ceiling=30\nb ceiling=40\nc public ceiling=40\n"),
+            "team.keys:3: another ceiling= than on line 1, for the same cache: say it once");
+}
+
+TEST(ApiKeys, FloorsAndCeilingsAreThoseOfTheAccount) {
+  const ApiKeys keys = keys_of(
+      "a tenant=t floor=30\nb tenant=t ceiling=90\nc tenant=t floor=30\nd\ne ceiling=7\n"
+      "f public\ng public floor=5\n");
+  const auto quotas = keys.quotas();
+  ASSERT_EQ(quotas.size(), 3U);
+  EXPECT_EQ(quotas[0].name, "tenant:t");
+  EXPECT_EQ(quotas[0].floor_blocks, 30U);
+  EXPECT_EQ(quotas[0].ceiling_blocks, 90U);
+  EXPECT_EQ(quotas[1].name, keys.find("e")->account());
+  EXPECT_EQ(quotas[1].floor_blocks, 0U);
+  EXPECT_EQ(quotas[1].ceiling_blocks, 7U);
+  EXPECT_EQ(quotas[2].name, "public");
+  EXPECT_EQ(quotas[2].floor_blocks, 5U);
+  EXPECT_TRUE(keys_of("a\nb tenant=t\n").quotas().empty());
+}
+
+TEST(ApiKeys, KeysMarkedPublicAreOneAccountAndNobodyElseIs) {
+  const ApiKeys keys = keys_of("a public\nb name=n public admin\nc tenant=public\nd name=public\n");
+  EXPECT_EQ(keys.find("a")->account(), "public");
+  EXPECT_EQ(keys.find("b")->account(), "public");
+  EXPECT_EQ(keys.find("c")->account(), "tenant:public");
+  EXPECT_TRUE(keys.find("d")->account().starts_with("key:"));
+  // A workspace and a salt narrow what is public as they narrow everything.
+  EXPECT_NE(cache_namespace("public", "w", ""), cache_namespace("public", "", ""));
+  EXPECT_NE(cache_namespace("public", "", "s"), cache_namespace("public", "", ""));
 }
 
 TEST(ApiKeys, NeverRepeatsWhatMayBeAKey) {

@@ -52,7 +52,11 @@ bool is_name(std::string_view text) {
 }
 
 constexpr std::string_view kAttributes =
-    "name=, tenant=, max-requests=, max-tokens= and admin, each behind the key";
+    "name=, tenant=, public, max-requests=, max-tokens=, floor=, ceiling= and admin, each behind "
+    "the "
+    "key";
+
+constexpr uint64_t kBlocksMax = 1'000'000'000;
 
 /// Reads one attribute into `key`. Returns what is wrong with it, or nothing.
 std::string read_attribute(std::string_view word, ApiKey& key, std::vector<std::string>& seen) {
@@ -68,12 +72,17 @@ std::string read_attribute(std::string_view word, ApiKey& key, std::vector<std::
     out = static_cast<std::remove_reference_t<decltype(out)>>(parsed);
     return "";
   };
-  if (name == "floor" || name == "ceiling" || name == "public")
-    return fmt::format("'{}' is not offered by this version: remove it", name);
-  if (name == "admin" && equals != std::string_view::npos) return "'admin' takes no value";
+  if ((name == "admin" || name == "public") && equals != std::string_view::npos)
+    return fmt::format("'{}' takes no value", name);
   std::string problem;
   if (name == "admin") {
     key.admin = true;
+  } else if (name == "public") {
+    key.shared = true;
+  } else if (name == "floor" && equals != std::string_view::npos) {
+    problem = number(kBlocksMax, key.floor_blocks);
+  } else if (name == "ceiling" && equals != std::string_view::npos) {
+    problem = number(kBlocksMax, key.ceiling_blocks);
   } else if (name == "max-requests" && equals != std::string_view::npos) {
     problem = number(1'000'000, key.requests_max);
   } else if (name == "max-tokens" && equals != std::string_view::npos) {
@@ -99,9 +108,35 @@ std::string read_attribute(std::string_view word, ApiKey& key, std::vector<std::
   return "";
 }
 
+/// What a line says against itself, or against an earlier key of the same account. Empty: nothing.
+std::string contradiction(const ApiKey& key, const std::vector<ApiKey>& others,
+                          const std::vector<uint32_t>& lines) {
+  if (key.shared && !key.tenant.empty()) {
+    return "'public' and tenant= exclude each other: the keys marked 'public' share one cache";
+  }
+  uint32_t floor = key.floor_blocks, ceiling = key.ceiling_blocks;
+  for (const ApiKey& other : others) {
+    if (other.account() != key.account()) continue;
+    const auto differ = [](uint32_t a, uint32_t b) { return a != 0 && b != 0 && a != b; };
+    const char* const which = differ(other.floor_blocks, key.floor_blocks)       ? "floor"
+                              : differ(other.ceiling_blocks, key.ceiling_blocks) ? "ceiling"
+                                                                                 : nullptr;
+    if (which != nullptr) {
+      return fmt::format("another {}= than on line {}, for the same cache: say it once", which,
+                         lines[other.index]);
+    }
+    floor = std::max(floor, other.floor_blocks);
+    ceiling = std::max(ceiling, other.ceiling_blocks);
+  }
+  if (ceiling != 0 && floor > ceiling)
+    return fmt::format("floor={} is above ceiling={}", floor, ceiling);
+  return "";
+}
+
 }  // namespace
 
 std::string ApiKey::account() const {
+  if (shared) return std::string(kPublicAccount);
   return tenant.empty() ? "key:" + to_hex(digest).substr(0, 32) : "tenant:" + tenant;
 }
 
@@ -139,10 +174,26 @@ Result<ApiKeys> ApiKeys::from_text(std::string_view text, std::string_view where
       const std::string problem = read_attribute(word, key, seen);
       if (!problem.empty()) return refuse(problem);
     }
+    if (const std::string problem = contradiction(key, out.keys_, lines); !problem.empty())
+      return refuse(problem);
     out.keys_.push_back(std::move(key));
     lines.push_back(number);
   }
   return out;
+}
+
+std::vector<engine::NamespaceQuota> ApiKeys::quotas() const {
+  std::vector<engine::NamespaceQuota> quotas;
+  for (const ApiKey& key : keys_) {
+    if (key.floor_blocks == 0 && key.ceiling_blocks == 0) continue;
+    const std::string account = key.account();
+    auto found = std::find_if(quotas.begin(), quotas.end(),
+                              [&](const auto& quota) { return quota.name == account; });
+    if (found == quotas.end()) found = quotas.insert(quotas.end(), {account});
+    found->floor_blocks = std::max(found->floor_blocks, key.floor_blocks);
+    found->ceiling_blocks = std::max(found->ceiling_blocks, key.ceiling_blocks);
+  }
+  return quotas;
 }
 
 Result<ApiKeys> ApiKeys::from_file(const std::string& path) {

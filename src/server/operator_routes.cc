@@ -55,7 +55,11 @@ json::object report_json(const engine::AccountReport& report, TimeNs now,
   return {{"namespace", report.account},
           {"blocks", json::object{{"live", report.blocks_live},
                                   {"cached", report.blocks_cached},
-                                  {"leased", report.blocks_leased}}},
+                                  {"leased", report.blocks_leased},
+                                  {"floor", report.quota.floor_blocks},
+                                  {"ceiling", report.quota.ceiling_blocks == 0
+                                                  ? json::value()
+                                                  : json::value(report.quota.ceiling_blocks)}}},
           {"tokens", tokens_json(tokens)},
           {"hit_share", share(tokens.reused, tokens.prompt())},
           {"ledger", ledger_json(report, now, prices)},

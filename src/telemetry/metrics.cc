@@ -113,6 +113,11 @@ struct Metrics::Impl {
     created = &counter("pagewise_cache_created_tokens_total", "Tokens reported as cache creation.");
     read = &counter("pagewise_cache_read_tokens_total", "Tokens reported as cache read.");
     evictions = &counter("pagewise_evictions_total", "Cached blocks given up for new ones.");
+    evictions_ceiling = &counter("pagewise_evictions_ceiling_total",
+                                 "Of these, given up because of their namespace's ceiling.");
+    evictions_below_floor =
+        &counter("pagewise_evictions_below_floor_total",
+                 "Of these, given up below a namespace's floor for a sequence that ran alone.");
     blocks_returned = &counter("pagewise_kv_blocks_returned_total",
                                "Free blocks whose memory went back to the system.");
     leases_broken = &counter("pagewise_leases_broken_total",
@@ -224,7 +229,8 @@ struct Metrics::Impl {
   Counter *prefix_queries, *prefix_hits, *prompt_tokens, *generation_tokens, *prompt_cached,
       *preemptions;
   Counter *finished_stop, *finished_length, *finished_abort, *finished_error;
-  Counter *created, *read, *evictions, *blocks_returned, *leases_broken, *steps, *prefill_saved;
+  Counter *created, *read, *evictions, *evictions_ceiling, *evictions_below_floor, *blocks_returned,
+      *leases_broken, *steps, *prefill_saved;
   prometheus::Family<Counter>* http;
   std::mutex render_mutex;  // one render at a time: counters are moved up to the snapshot's totals
 };
@@ -318,6 +324,8 @@ std::string Metrics::render(const EngineSnapshot& now) {
   raise(impl_->created, now.cache_created_tokens);
   raise(impl_->read, now.cache_read_tokens);
   raise(impl_->evictions, now.evictions);
+  raise(impl_->evictions_ceiling, now.evictions_ceiling);
+  raise(impl_->evictions_below_floor, now.evictions_below_floor);
   raise(impl_->blocks_returned, now.blocks_returned);
   raise(impl_->leases_broken, now.leases_broken);
   raise(impl_->steps, now.steps);

@@ -105,11 +105,11 @@ class Stream:
 # The key file
 
 @pytest.mark.parametrize("text,line", [
-    ("sk-a\nsk-b max-request=2\n", ":2: unknown attribute 'max-request='; known are name=, tenant=, max-requests=, "
-                                   "max-tokens= and admin"),
+    ("sk-a\nsk-b max-request=2\n", ":2: unknown attribute 'max-request='; known are name=, tenant=, public, "
+                                   "max-requests=, max-tokens=, floor=, ceiling= and admin"),
     ("sk-a\n# x\nsk-a admin\n", ":3: the same key as on line 1: remove one"),
     ("sk-a max-tokens=many\n", ":1: max-tokens= takes a whole number from 1 to 9007199254740992"),
-    ("sk-a floor=10\n", ":1: 'floor' is not offered by this version: remove it"),
+    ("sk-a floor=many\n", ":1: floor= takes a whole number from 1 to 1000000000"),
     ("sk-a sk-b\n", ":1: what follows the key is no attribute"),
 ])
 def test_a_key_file_that_is_not_understood_stops_the_start_with_file_and_line(tmp_path, text, line):

@@ -48,6 +48,9 @@ struct Coverage {
   uint64_t namespaces = 0;      // runs whose requests have several
   uint64_t windows = 0;         // runs with a sliding group
   uint64_t window_hit_tokens = 0, window_preemptions = 0;
+  uint64_t floors = 0, ceilings = 0;  // runs with them
+  uint64_t floors_met = 0;  // steps after which a namespace had its floor's blocks or less
+  uint64_t evictions_ceiling = 0, evictions_below_floor = 0;
   uint64_t pools_grown = 0, pools_shrunk = 0, resizes_refused = 0;
 
   struct Count {
@@ -87,6 +90,11 @@ struct Coverage {
       {"runs with windows", &Coverage::windows},
       {"tokens hit behind windows", &Coverage::window_hit_tokens},
       {"preemptions with windows", &Coverage::window_preemptions},
+      {"runs with floors", &Coverage::floors},
+      {"runs with ceilings", &Coverage::ceilings},
+      {"steps at a floor", &Coverage::floors_met},
+      {"evictions by a ceiling", &Coverage::evictions_ceiling},
+      {"evictions below a floor", &Coverage::evictions_below_floor},
       {"pools grown", &Coverage::pools_grown},
       {"pools shrunk", &Coverage::pools_shrunk},
       {"resizes refused", &Coverage::resizes_refused},

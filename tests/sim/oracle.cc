@@ -13,6 +13,7 @@ namespace {
 std::shared_ptr<Recorder> alone(const Scenario& scenario, const Request& request) {
   Options options = scenario.options;
   options.prefix_cache = false;
+  options.quotas.clear();
   options.shuffle_blocks = false;
   options.step_tokens = 512;
   FakeExecutorOptions executor = scenario.executor;

@@ -80,6 +80,18 @@ void append_random(Prng& prng, std::vector<TokenId>& tokens, uint64_t count, uin
   for (const TokenId token : random_tokens(prng, count, vocab_size)) tokens.push_back(token);
 }
 
+/// The blocks that quotas are counted in (kv/quota.h).
+uint32_t measure_of(const FakeExecutorOptions& executor) {
+  uint32_t full = UINT32_MAX, any = UINT32_MAX;
+  for (std::size_t g = 0; g < executor.windows.size(); ++g) {
+    const uint32_t blocks =
+        executor.group_blocks.empty() ? executor.blocks : executor.group_blocks[g];
+    any = std::min(any, blocks);
+    if (executor.windows[g] == 0) full = std::min(full, blocks);
+  }
+  return full == UINT32_MAX ? any : full;
+}
+
 /// A tree of prefixes that prompts begin with.
 std::vector<std::vector<TokenId>> draw_prefixes(Prng& prng, uint64_t context, uint32_t vocab_size) {
   std::vector<std::vector<TokenId>> prefixes;
@@ -152,6 +164,26 @@ void draw_markers(Prng& prng, uint32_t stride, std::size_t prompt_tokens, CacheO
     if (prng.below(3)) continue;
     if (prng.below(2)) lease = LeaseClass::k5m;
     cache.markers.push_back({p, lease});
+  }
+}
+
+/// Floors that may sum to the whole pool, and ceilings, of the two namespaces.
+void draw_quotas(Prng& prng, const FakeExecutorOptions& executor, Options& options) {
+  uint32_t rest = measure_of(executor);
+  const uint32_t most = rest;
+  for (const char* const name : {"", "other"}) {
+    if (prng.below(3) == 0) continue;
+    NamespaceQuota quota;
+    quota.name = name;
+    if (prng.below(3) != 0) {
+      // All of what is left is the hardest for the others.
+      quota.floor_blocks = prng.below(4) == 0 ? rest : below(prng, rest + 1);
+      rest -= quota.floor_blocks;
+    }
+    if (prng.below(3) == 0) {
+      quota.ceiling_blocks = std::max(1U, quota.floor_blocks) + below(prng, 1 + most / 2);
+    }
+    options.quotas.push_back(quota);
   }
 }
 
@@ -250,6 +282,7 @@ Scenario make_scenario(Prng& prng) {
     if (with_spoiled && prng.below(6) == 0) spoil(prng, scenario, served, request);
     scenario.requests.push_back(std::move(request));
   }
+  if (prng.below(3) == 0) draw_quotas(prng, executor, scenario.options);
   if (prng.below(4) == 0) scenario.resize_share = prng.uniform() * 0.3;
   return scenario;
 }

@@ -226,6 +226,20 @@ class Simulation {
       trace_.add(number);
     }
     last_ = stats;
+    if (!scenario_.options.quotas.empty()) check_quotas();
+  }
+
+  /// Beyond a ceiling nothing is cached, and who is at his floor is so by the numbers told.
+  void check_quotas() {
+    for (const AccountReport& account : bench_->core->cache_report().accounts) {
+      const kv::QuotaUse& quota = account.quota;
+      if (quota.ceiling_blocks > 0 && scenario_.executor.windows.size() == 1 &&
+          account.blocks_cached > 0) {
+        EXPECT_LE(account.blocks_live + account.blocks_cached, quota.ceiling_blocks);
+      }
+      coverage_.floors_met += account.blocks_cached > 0 && quota.floor_blocks > 0 &&
+                              account.blocks_cached <= quota.floor_blocks && last_.blocks_free == 0;
+    }
   }
 
   void check_end() {
@@ -271,6 +285,14 @@ class Simulation {
     coverage_.leases_refused += stats.leases_refused;
     coverage_.leases_broken += stats.leases_broken;
     coverage_.windows += windows;
+    coverage_.evictions_ceiling += stats.evictions_ceiling;
+    coverage_.evictions_below_floor += stats.evictions_below_floor;
+    const std::vector<NamespaceQuota>& quotas = scenario_.options.quotas;
+    coverage_.floors += std::any_of(quotas.begin(), quotas.end(), [](const NamespaceQuota& quota) {
+      return quota.floor_blocks > 0;
+    });
+    coverage_.ceilings += std::any_of(quotas.begin(), quotas.end(),
+                                      [](const NamespaceQuota& q) { return q.ceiling_blocks > 0; });
     if (windows) {
       coverage_.window_hit_tokens += stats.prefix_hit_tokens;
       coverage_.window_preemptions += stats.preemptions;
