@@ -62,7 +62,7 @@ def engines_of(group, args):
     return start
 
 
-# Of 512, 1,024, 2,048 and 4,192 the one with the shortest cold prompt; decode does not depend on it.
+# More than its default of 256: the matrices of a long prompt are then multiplied with more rows at a time.
 OPENVINO_STEP_TOKENS = 2048
 
 
@@ -100,7 +100,10 @@ def take_round(group, engine, prompts, number, wanted, values):
     late = {key for key in wanted if isinstance(values[key].get(engine.name), str)}  # once is enough
     if not wanted - late:
         return
-    for key, value in work.ROUNDS[group](engine, prompts, number, wanted - late).items():
+    found = work.ROUNDS[group](engine, prompts, number, wanted - late)
+    if any(isinstance(value, work.Bounded) for value in found.values()):
+        wait_until_idle(engine)  # what was given up is still being computed
+    for key, value in found.items():
         if key not in wanted:
             continue
         if isinstance(value, work.Bounded):
@@ -109,6 +112,13 @@ def take_round(group, engine, prompts, number, wanted, values):
             values[key].setdefault(engine.name, []).append(value)
         print(f"  round {number} {engine.name} {key}: {value if isinstance(value, work.Bounded) else figures.number(value)}",
               flush=True)
+
+
+def wait_until_idle(engine, seconds=60):
+    end, before = time.perf_counter() + seconds, None
+    while (now := cpu_ticks(engine.process.pid)) != before and time.perf_counter() < end:
+        before = now
+        time.sleep(0.5)
 
 
 def idle_cpu(engines):

@@ -19,11 +19,22 @@ class Bounded(Exception):
 
 def one(engine, prompt, tokens, cache=True):
     """The timing of one request alone; ends the run when the engine did something else than was asked."""
-    timing = engine.generate([Request(prompt, tokens, cache)], 10 * LATE_SECONDS)[0]
+    timing = engine.generate([Request(prompt, tokens, cache)], LATE_SECONDS)[0]
+    if not timing.complete:
+        raise Bounded(f"> {LATE_SECONDS} s")
     # A model with a begin-of-sequence token may have it added.
-    if not timing.complete or timing.tokens != tokens or not 0 <= timing.prompt_tokens - len(prompt) <= 1:
+    if timing.tokens != tokens or not 0 <= timing.prompt_tokens - len(prompt) <= 1:
         sys.exit(f"{engine.name}: asked for {len(prompt)} + {tokens} tokens, got {timing.prompt_tokens} + {timing.tokens}")
     return timing
+
+
+def bounded(keys, task):
+    """{row: figure} of `task`, which gives one figure or a dictionary of them; or why `keys` have none."""
+    try:
+        figures = task()
+    except Bounded as late:
+        return dict.fromkeys(keys, late)
+    return figures if isinstance(figures, dict) else dict.fromkeys(keys, figures)
 
 
 def decode_short(engine, prompts, label, tokens=128):
@@ -48,14 +59,17 @@ def long_context(engine, prompts, label):
             "decode-4096": other.decode_per_s}
 
 
+LONG = {"cold-4112", "again-4112", "cached-4096", "decode-4096"}
+
+
 def single_round(engine, prompts, label, wanted):
     found = {}
     if "decode-short" in wanted:
-        found["decode-short"] = decode_short(engine, prompts, label)
+        found |= bounded(["decode-short"], lambda: decode_short(engine, prompts, label))
     if "prefill-512" in wanted:
-        found["prefill-512"] = prefill(engine, prompts, label, 512)
-    if wanted & {"cold-4112", "again-4112", "cached-4096", "decode-4096"}:
-        found.update(long_context(engine, prompts, label))
+        found |= bounded(["prefill-512"], lambda: prefill(engine, prompts, label, 512))
+    if wanted & LONG:
+        found |= bounded(LONG, lambda: long_context(engine, prompts, label))
     return found
 
 
@@ -92,10 +106,7 @@ def many_round(engine, prompts, label, wanted):
     tasks = {"shared-32": shared_prefix, "batch-32": batch}
     for key, task in tasks.items():
         if key in wanted or (key == "shared-32" and "kv-shared" in wanted):
-            try:
-                found[key] = task(engine, prompts, label)
-            except Bounded as late:
-                found[key] = late
+            found |= bounded([key], lambda task=task: task(engine, prompts, label))
             if key == "shared-32":
                 found["kv-shared"] = (engine.kv_bytes() or 0) / 1e6 or None
     return found
@@ -104,10 +115,10 @@ def many_round(engine, prompts, label, wanted):
 def model_round(prefix, prefill_tokens, decode_tokens):
     def run(engine, prompts, label, wanted):
         found = {}
-        if f"{prefix}-decode" in wanted:
-            found[f"{prefix}-decode"] = decode_short(engine, prompts, label, decode_tokens)
+        if (key := f"{prefix}-decode") in wanted:
+            found |= bounded([key], lambda: decode_short(engine, prompts, label, decode_tokens))
         if (key := f"{prefix}-prefill-{prefill_tokens}") in wanted:
-            found[key] = prefill(engine, prompts, label, prefill_tokens)
+            found |= bounded([key], lambda: prefill(engine, prompts, label, prefill_tokens))
         return found
     return run
 

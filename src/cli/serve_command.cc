@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -26,7 +27,9 @@
 #include "server/api.h"
 #include "server/api_keys.h"
 #include "server/http_server.h"
+#include "server/ledger_report.h"
 #include "server/loading_gate.h"
+#include "server/price_table.h"
 #include "telemetry/line_log.h"
 #include "telemetry/metrics.h"
 
@@ -63,6 +66,7 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats, const kv::Geom
   out.context_max = stats.context_max;
   out.pool_resizes = stats.pool_resizes;
   out.leases_broken = stats.leases_broken;
+  out.prefill_saved_s = static_cast<double>(stats.prefill_saved_ns) * 1e-9;
   out.finished_stop = stats.finished_stop;
   out.finished_length = stats.finished_length;
   out.finished_cancelled = stats.finished_cancelled;
@@ -112,7 +116,7 @@ server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tok
 
 bool is_strict(const ServeFlags& flags) { return flags.cache_mode == "strict"; }
 
-engine::Options engine_options(const ServeFlags& flags, uint32_t context) {
+engine::Options engine_options(const ServeFlags& flags, uint32_t context, uint32_t tariffs) {
   engine::Options options;
   options.context_max = context;
   options.step_tokens = flags.step_tokens;
@@ -125,6 +129,7 @@ engine::Options engine_options(const ServeFlags& flags, uint32_t context) {
   options.lease_1h_ns = to_ns(flags.lease_1h_s);
   options.lease_share = flags.lease_share;
   options.cache_tokens_min = flags.cache_min_tokens;
+  options.tariffs = tariffs;
   options.cache_mode = is_strict(flags) ? kv::CacheMode::kStrict : kv::CacheMode::kNative;
   return options;
 }
@@ -153,6 +158,14 @@ server::OperatorPort operators(engine::Engine& engine, const server::ServedModel
                   });
   };
   return port;
+}
+
+/// What the server's requests came to. Waits for the step that runs.
+std::string last_words(engine::Engine& engine, const server::PriceTable& prices) {
+  std::promise<Result<engine::CacheReport>> promise;
+  engine.report_cache([&promise](auto report) { promise.set_value(std::move(report)); });
+  const Result<engine::CacheReport> report = promise.get_future().get();
+  return report ? server::ledger_summary(*report, prices) : report.error().message;
 }
 
 /// The network thread: runs from before the model is there, so that probes get an answer meanwhile.
@@ -189,6 +202,10 @@ Status serve(const ServeFlags& flags) {
   return_large_buffers();
   // What can be refused at once is refused before the weights are read.
   PW_ASSIGN_OR_RETURN(server::ApiKeys keys, load_keys(flags));
+  server::PriceTable prices;
+  if (!flags.price_table.empty()) {
+    PW_ASSIGN_OR_RETURN(prices, server::PriceTable::from_file(flags.price_table));
+  }
   const SystemClock clock;
   // Before whoever writes to it: they end first.
   telemetry::LineLog log(STDOUT_FILENO);
@@ -229,7 +246,7 @@ Status serve(const ServeFlags& flags) {
   model.file.reset();
 
   engine::Engine engine(*executor, *model.tokenizer, clock,
-                        engine_options(flags, pool.context_reserved));
+                        engine_options(flags, pool.context_reserved, prices.tariffs()));
   PW_RETURN_IF_ERROR(engine.start_status());
   const server::ServedModel served =
       describe(flags, *model.tokenizer, chat_template, engine.options().context_max);
@@ -251,6 +268,7 @@ Status serve(const ServeFlags& flags) {
   server::ApiSetup setup;
   setup.model = served;
   setup.keys = std::move(keys);
+  setup.prices = prices;
   setup.strict_markers = is_strict(flags);
   setup.engine.submit = [&engine](engine::Request request,
                                   std::shared_ptr<engine::RequestSink> sink) {
@@ -273,6 +291,7 @@ Status serve(const ServeFlags& flags) {
   log.write(start_screen(flags, spec, geometry, pool, *executor, served, listener->port()));
   gate.open(*api);
   network.wait();
+  log.write(last_words(engine, prices));
   log.write("stopped");
   return Status::ok();
 }

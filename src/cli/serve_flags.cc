@@ -84,6 +84,8 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
           "minimum it is; 0: one block")
       ->capture_default_str()
       ->transform(cache_minimum());
+  command.add_option("--price-table", flags.price_table,
+                     "JSON file of prices: the ledger then says what the tokens would cost");
   command.add_flag("--debug-shuffle-blocks{1}", flags.shuffle_seed,
                    "Hand block ids out in shuffled order (=SEED): the same answers must come");
 }

@@ -31,6 +31,7 @@ struct ServeFlags {
   double lease_share = 0.5;
   std::string cache_mode = "native";
   uint32_t cache_min_tokens = 0;
+  std::string price_table;
   uint64_t shuffle_seed = 0;  // 0: off
 };
 

@@ -68,7 +68,8 @@ Core::Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Cl
       options_(options),
       groups_(cache->groups()),
       cache_(std::move(cache)),
-      sampler_(executor.vocab_size()) {
+      sampler_(executor.vocab_size()),
+      ledger_(std::max(options.tariffs, 1U)) {
   const model::ExecutorLimits limits = executor.limits();
   std::vector<uint32_t> blocks;
   for (uint32_t g = 0; g < groups_; ++g) blocks.push_back(cache_->counts(g).pool);
@@ -211,6 +212,7 @@ void Core::finish_job(Job& job, const Status& status, FinishReason reason) {
     finished.first_ns = job.first_ns - job.submitted_ns;
   }
   finished.total_ns = clock_.now() - job.submitted_ns;
+  if (job.admitted) ledger_.generated(job.request.cache, job.completion_tokens);
   job.sink->on_finished(finished);
   jobs_.erase(job.id);
 }
@@ -386,11 +388,14 @@ void Core::report_admission(Job& job, const kv::Admitted& admitted, TimeNs looku
     counters_.prefix_query_tokens += job.prompt_tokens;
     counters_.prefix_hit_tokens += admitted.cached_tokens;
   }
-  TokenUse& use = token_use_[job.request.cache.account];
-  use.computed += job.prompt_tokens - admitted.cached_tokens;
-  use.reused += admitted.cached_tokens;
-  use.created += admitted.usage.created_5m_tokens + admitted.usage.created_1h_tokens;
-  use.read += admitted.usage.read_tokens;
+  const std::span<const TokenId> prompt =
+      std::span(job.sequences.front()->tokens).first(job.prompt_tokens);
+  const double token_ns =
+      prefill_rows_ == 0 ? 0
+                         : static_cast<double>(prefill_ns_) / static_cast<double>(prefill_rows_);
+  const uint32_t tokens_min =
+      options_.cache_tokens_min == 0 ? cache_->block_tokens() : options_.cache_tokens_min;
+  ledger_.admit({job.request.cache, admission, prompt, tokens_min, token_ns, job.admitted_ns});
   counters_.cache_read_tokens += admitted.usage.read_tokens;
   counters_.cache_created_tokens +=
       admitted.usage.created_5m_tokens + admitted.usage.created_1h_tokens;
@@ -647,6 +652,8 @@ void Core::learn_step_time(TimeNs step_ns) {
   // A step of few rows tells nothing: the weights dominate it.
   if (rows >= std::min(kChunkMin, step_tokens_) && rows > runs_.size()) {
     prefill_token_ns_ = step_ns / rows;
+    prefill_ns_ += step_ns;
+    prefill_rows_ += rows;
   }
 }
 
@@ -702,6 +709,7 @@ void Core::stats(Stats& stats) const {
   const kv::CacheCounters counters = cache_->counters();
   stats.committed_bytes = executor_.committed_bytes();
   stats.context_max = options_.context_max;
+  stats.prefill_saved_ns = ledger_.prefill_saved_ns();
   stats.evictions = counters.evictions;
   stats.leases_broken = counters.leases_broken;
   stats.leases_refused = counters.leases_refused;

@@ -50,6 +50,7 @@
 #include "base/clock.h"
 #include "engine/choice_output.h"
 #include "engine/engine.h"
+#include "engine/ledger.h"
 #include "engine/operations.h"
 #include "engine/request.h"
 #include "kv/kv_cache.h"
@@ -263,8 +264,10 @@ class Core {
   std::vector<BlockId> fresh_, idle_;
   sampling::Sampled sampled_;
 
-  /// By account: as many as there are keys and tenants.
-  std::map<std::string, TokenUse, std::less<>> token_use_;
+  Ledger ledger_;
+  // All steps of at least kChunkMin rows with a prompt in them: what a prompt's token takes.
+  TimeNs prefill_ns_ = 0;
+  uint64_t prefill_rows_ = 0;
   Stats counters_;  // only its counters are used
 };
 

@@ -102,7 +102,10 @@ PoolReport Core::pool_report() const {
 
 CacheReport Core::cache_report() const {
   std::map<std::string, AccountReport, std::less<>> accounts;
-  for (const auto& [account, tokens] : token_use_) accounts[account].tokens = tokens;
+  for (const auto& [account, page] : ledger_.pages()) {
+    accounts[account].ledger = page;
+    accounts[account].leases_broken = cache_->leases_broken(account);
+  }
   for (kv::NamespaceUse& use : cache_->namespaces()) {
     AccountReport& report = accounts[use.name.substr(0, use.name.find('/'))];
     ++report.namespaces;
@@ -113,6 +116,7 @@ CacheReport Core::cache_report() const {
   }
   CacheReport report;
   report.pool = pool_report();
+  report.now = clock_.now();
   for (auto& [account, found] : accounts) {
     found.account = account;
     std::stable_sort(

@@ -187,10 +187,10 @@ TEST(CoreReport, TellsWhoseTokensAndBlocksTheCacheHolds) {
   ASSERT_EQ(report.accounts.size(), 2U);
   const AccountReport& a = report.accounts[0];
   EXPECT_EQ(a.account, "a");
-  EXPECT_EQ(a.tokens.computed, 23U);
-  EXPECT_EQ(a.tokens.reused, 10U);
-  EXPECT_EQ(a.tokens.created, 16U);
-  EXPECT_EQ(a.tokens.read, 8U);
+  EXPECT_EQ(a.ledger.total().computed, 23U);
+  EXPECT_EQ(a.ledger.total().reused, 10U);
+  EXPECT_EQ(a.ledger.total().created(), 16U);
+  EXPECT_EQ(a.ledger.total().read, 8U);
   EXPECT_EQ(a.namespaces, 2U);
   EXPECT_EQ(a.blocks_live, 0U);
   EXPECT_EQ(a.blocks_cached, 6U);

@@ -946,6 +946,39 @@ TEST(Core, CachedBlocksKeepTheirMemoryHoweverLongNobodyComes) {
   EXPECT_EQ(bench.serve(request)->admission->cached_tokens, 99U);
 }
 
+/// What ten thousand prompts that nobody sends again leave of one marked prefix, in a pool that
+/// holds some eight of them. `pause`: between the marked request and the others.
+Admission marked_prefix_behind_a_crowd(TimeNs pause) {
+  Bench bench(pool(16, 32));
+  Request marked = greedy(prompt_of(150, 1), 1);
+  marked.cache.positions = {{128}};
+  marked.cache.markers = {{0, LeaseClass::k5m}};
+  EXPECT_EQ(bench.serve(marked)->admission->cache_created_5m_tokens, 128U);
+  bench.clock.advance(pause);
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    const auto single = bench.serve(greedy(prompt_of(60, 1000 + i), 0));
+    EXPECT_LT(single->admission->cached_tokens, 16U) << "it was to be new";
+  }
+  EXPECT_GT(bench.core->stats().evictions, 20'000U) << "the pool was to overflow";
+  EXPECT_EQ(bench.core->stats().leases_broken, 0U);
+  // 10,000 steps of a millisecond are less than a lease.
+  return *bench.serve(marked)->admission;
+}
+
+TEST(Core, ALeasedPrefixSurvivesTenThousandSingleUsePromptsThatOverflowThePool) {
+  const Admission again = marked_prefix_behind_a_crowd(0);
+  EXPECT_EQ(again.cache_read_tokens, 128U);
+  EXPECT_EQ(again.cache_created_5m_tokens, 0U);
+  EXPECT_GE(again.cached_tokens, 128U);
+}
+
+TEST(Core, AnExpiredLeaseProtectsNothing) {
+  const Admission again = marked_prefix_behind_a_crowd(Options{}.lease_5m_ns);
+  EXPECT_EQ(again.cache_read_tokens, 0U);
+  EXPECT_EQ(again.cache_created_5m_tokens, 128U);
+  EXPECT_LT(again.cached_tokens, 16U) << "its blocks are gone";
+}
+
 TEST(Core, LeasesEndWhileNothingRuns) {
   Bench bench;
   Request request = greedy(std::vector<TokenId>(100, TokenId(7)), 5);

@@ -39,6 +39,7 @@ struct Options {
   TimeNs lease_1h_ns = 3'600'000'000'000;
   double lease_share = 0.5;
   uint32_t cache_tokens_min = 0;  // markers below this many tokens do not count; 0: one block
+  uint32_t tariffs = 1;           // that the ledger tells apart (CacheOptions::tariff)
   kv::CacheMode cache_mode = kv::CacheMode::kNative;  // what joining a running prefill is called
   /// Memory of blocks that have been free for so long goes back to the system.
   TimeNs idle_release_ns = 10'000'000'000;
@@ -62,6 +63,8 @@ struct Stats {
   uint64_t prompt_tokens = 0, generation_tokens = 0;
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   uint64_t cache_created_tokens = 0, cache_read_tokens = 0;  // contractual
+  TimeNs prefill_saved_ns =
+      0;  // what reused tokens would have taken to compute (docs/operating.md)
   uint64_t preemptions = 0, evictions = 0, leases_broken = 0, leases_refused = 0;
   uint64_t prefix_waits = 0;     // requests that waited for a prefix that another was computing
   uint64_t copies_on_write = 0;  // blocks that a choice copied because another held them, too

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/ledger.h"
 #include "kv/kv_cache.h"
 
 namespace pagewise::engine {
@@ -43,16 +44,11 @@ struct PoolReport {
   }
 };
 
-/// Prompt tokens of admitted requests, and what became of them.
-struct TokenUse {
-  uint64_t computed = 0, reused = 0;  // physical: the two are all prompt tokens
-  uint64_t created = 0, read = 0;     // contractual (B7)
-};
-
 /// What one account (Request::cache.account) uses: all namespaces "account" and "account/...".
 struct AccountReport {
   std::string account;
-  TokenUse tokens;
+  LedgerPage ledger;
+  uint64_t leases_broken = 0;
   uint32_t namespaces = 0;  // that have blocks or run requests now
   uint32_t blocks_live = 0, blocks_cached = 0, blocks_leased = 0;
   std::vector<kv::LeaseUse> leases;  // soonest to end first
@@ -60,6 +56,7 @@ struct AccountReport {
 
 struct CacheReport {
   PoolReport pool;
+  TimeNs now = 0;
   std::vector<AccountReport> accounts;  // by name
 };
 

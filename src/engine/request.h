@@ -21,10 +21,15 @@ using kv::CacheMarker;
 using kv::CachePosition;
 using kv::LeaseClass;
 
+/// What an answer calls read (reported_usage): what markers read (B7), or all that was reused (C7).
+enum class BillRule : uint8_t { kMarkers, kReuse };
+
 struct CacheOptions {
   bool use_cache = true;        // false: neither reads nor enters the cache
   std::string cache_namespace;  // reuse never crosses namespaces
   std::string account;          // in whose statistics the request counts
+  uint32_t tariff = 0;          // and under which line of the caller's price table
+  BillRule bill = BillRule::kMarkers;
   /// Ascending; look-back walks these, 20 a marker (reference B4).
   std::vector<CachePosition> positions;
   std::vector<CacheMarker> markers;  // ascending by position, at most 4

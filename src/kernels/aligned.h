@@ -37,6 +37,20 @@ class AlignedArray {
     data_.reset(static_cast<T*>(memory));
   }
 
+  /// Zeros that take memory page by page when they are first written: for what is rarely needed in
+  /// full.
+  static AlignedArray on_demand(std::size_t count) {
+    AlignedArray array;
+    array.size_ = count;
+    if (count == 0) return array;
+    const std::size_t bytes = count * sizeof(T);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    array.data_ = {static_cast<T*>(memory), Free{bytes}};
+    return array;
+  }
+
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
   std::size_t size() const { return size_; }
@@ -46,7 +60,14 @@ class AlignedArray {
 
  private:
   struct Free {
-    void operator()(T* memory) const { std::free(memory); }
+    std::size_t mapped = 0;  // bytes of a mapping; 0: of the heap
+    void operator()(T* memory) const {
+      if (mapped != 0) {
+        munmap(memory, mapped);
+      } else {
+        std::free(memory);
+      }
+    }
   };
   std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;

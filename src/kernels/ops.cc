@@ -225,22 +225,27 @@ void exp(const float* x, std::size_t n, float* out) { HWY_DYNAMIC_DISPATCH(exp_r
 std::size_t argmax(const float* x, std::size_t n) { return HWY_DYNAMIC_DISPATCH(argmax_row)(x, n); }
 
 RopeTable::RopeTable(std::size_t positions, std::span<const double> frequencies, double magnitude)
-    : positions_(positions),
-      pairs_(frequencies.size()),
-      cos_(positions * frequencies.size()),
-      sin_(positions * frequencies.size()) {
-  for (std::size_t p = 0; p < positions; ++p) {
-    for (std::size_t i = 0; i < pairs_; ++i) {
-      const double angle = static_cast<double>(p) * frequencies[i];
-      cos_[p * pairs_ + i] = static_cast<float>(std::cos(angle) * magnitude);
-      sin_[p * pairs_ + i] = static_cast<float>(std::sin(angle) * magnitude);
-    }
+    : frequencies_(frequencies.begin(), frequencies.end()),
+      magnitude_(magnitude),
+      prepared_(positions),
+      cos_(AlignedArray<float>::on_demand(positions * frequencies.size())),
+      sin_(AlignedArray<float>::on_demand(positions * frequencies.size())) {}
+
+void RopeTable::prepare(std::size_t position) {
+  PW_CHECK(position < positions());
+  if (prepared_[position]) return;
+  for (std::size_t i = 0; i < pairs(); ++i) {
+    const double angle = static_cast<double>(position) * frequencies_[i];
+    cos_[position * pairs() + i] = static_cast<float>(std::cos(angle) * magnitude_);
+    sin_[position * pairs() + i] = static_cast<float>(std::sin(angle) * magnitude_);
   }
+  prepared_[position] = true;
 }
 
 void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
           const RopeTable& table, std::size_t position) {
-  PW_CHECK(position < table.positions() && 2 * table.pairs() <= head_dim);
+  PW_CHECK(position < table.positions() && table.is_prepared(position));
+  PW_CHECK(2 * table.pairs() <= head_dim);
   HWY_DYNAMIC_DISPATCH(rope_heads)
   (x, heads, head_dim, layout == RopeLayout::kNeox, table.cos(position), table.sin(position),
    table.pairs());

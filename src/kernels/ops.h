@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/aligned.h"
 #include "kernels/linear/activations.h"
@@ -52,9 +53,11 @@ enum class RopeLayout : uint8_t {
   kNeox,    // (0, n/2), (1, n/2 + 1), ...
 };
 
-/// cos and sin of every (position, pair), computed in double and rounded once, so that an angle is
-/// a function of the absolute position alone: no incremental products. Memory: positions * pairs *
-/// 8 bytes. Thread: immutable after construction.
+/// cos and sin of (position, pair), computed in double and rounded once, so that an angle is a
+/// function of the absolute position alone: no incremental products. Rows are computed when they
+/// are first prepared: a context of 128k positions would take a second and 64 MiB at start, and
+/// most processes never see the end of it. Address space: positions * pairs * 8 bytes; memory: of
+/// prepared rows. Thread: prepare() from one thread, while nobody else uses the table.
 class RopeTable {
  public:
   RopeTable() = default;
@@ -62,20 +65,26 @@ class RopeTable {
   /// scaling); `magnitude` multiplies both (YaRN), 1 elsewhere.
   RopeTable(std::size_t positions, std::span<const double> frequencies, double magnitude = 1.0);
 
-  std::size_t positions() const { return positions_; }
-  std::size_t pairs() const { return pairs_; }
-  const float* cos(std::size_t position) const { return cos_.data() + position * pairs_; }
-  const float* sin(std::size_t position) const { return sin_.data() + position * pairs_; }
+  std::size_t positions() const { return prepared_.size(); }
+  std::size_t pairs() const { return frequencies_.size(); }
+  /// Makes a position's row usable. Requires: position < positions(). Cost: a sine and a cosine a
+  /// pair the first time, no allocation.
+  void prepare(std::size_t position);
+  bool is_prepared(std::size_t position) const { return prepared_[position]; }
+
+  const float* cos(std::size_t position) const { return cos_.data() + position * pairs(); }
+  const float* sin(std::size_t position) const { return sin_.data() + position * pairs(); }
 
  private:
-  std::size_t positions_ = 0;
-  std::size_t pairs_ = 0;
+  std::vector<double> frequencies_;
+  double magnitude_ = 1.0;
+  std::vector<bool> prepared_;
   AlignedArray<float> cos_;
   AlignedArray<float> sin_;
 };
 
 /// Rotates the first 2 * table.pairs() values of each of `heads` heads in place: head h at x + h *
-/// head_dim. (a, b) -> (a cos - b sin, a sin + b cos). Requires: position < table.positions().
+/// head_dim. (a, b) -> (a cos - b sin, a sin + b cos). Requires: the position is prepared.
 void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
           const RopeTable& table, std::size_t position);
 

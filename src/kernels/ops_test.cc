@@ -158,7 +158,8 @@ TEST(Ops, RopeEqualsTheReferenceInBothLayouts) {
     std::vector<double> frequencies(pairs);
     for (std::size_t i = 0; i < pairs; ++i)
       frequencies[i] = std::pow(10000.0, -static_cast<double>(i) / pairs);
-    const RopeTable table(300, frequencies);
+    RopeTable table(300, frequencies);
+    for (const std::size_t position : {299, 0, 1}) table.prepare(position);
     const std::size_t head_dim = 2 * pairs + 3;  // the rest of a head is not turned
     const std::vector<float> x = random_floats(prng, 3 * head_dim);
     for (const RopeLayout layout : {RopeLayout::kNormal, RopeLayout::kNeox}) {
@@ -178,7 +179,8 @@ TEST(Ops, RopeEqualsTheReferenceInBothLayouts) {
 
 TEST(Ops, RopeAtPositionZeroIsTheIdentityAndScoresDependOnDistanceOnly) {
   std::vector<double> frequencies = {1.0, 0.1};
-  const RopeTable table(64, frequencies);
+  RopeTable table(64, frequencies);
+  for (const std::size_t position : {0, 2, 5, 30, 33}) table.prepare(position);
   const std::vector<float> x = {1, 2, 3, 4};
   std::vector<float> y = x;
   rope(y.data(), 1, 4, RopeLayout::kNormal, table, 0);
@@ -191,6 +193,24 @@ TEST(Ops, RopeAtPositionZeroIsTheIdentityAndScoresDependOnDistanceOnly) {
     return std::inner_product(q.begin(), q.end(), k.begin(), 0.0f);
   };
   EXPECT_NEAR(score(5, 2), score(33, 30), 1e-4);
+}
+
+TEST(Ops, ARopeRowIsAFunctionOfItsPositionWhateverWasPreparedBefore) {
+  const std::vector<double> frequencies = {1.0, 0.03, 0.0001};
+  RopeTable all(1000, frequencies, 1.25);
+  for (std::size_t position = 0; position < all.positions(); ++position) all.prepare(position);
+  RopeTable some(2'000'000, frequencies, 1.25);
+  for (const std::size_t position : {999, 3, 999, 500}) {
+    some.prepare(position);
+    EXPECT_TRUE(some.is_prepared(position));
+    for (std::size_t i = 0; i < frequencies.size(); ++i) {
+      EXPECT_EQ(some.cos(position)[i], all.cos(position)[i]);
+      EXPECT_EQ(some.sin(position)[i], all.sin(position)[i]);
+    }
+    EXPECT_FLOAT_EQ(some.cos(position)[1],
+                    static_cast<float>(1.25 * std::cos(0.03 * static_cast<double>(position))));
+  }
+  EXPECT_FALSE(some.is_prepared(4));
 }
 
 TEST(Ops, HalfConversionsEqualTheScalarOnes) {

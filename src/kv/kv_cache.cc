@@ -159,6 +159,13 @@ struct KvCache::Impl final : LeaseBook::Listener {
       pools[g].set_leased(index.block(node, g), leased);
     }
   }
+  void on_broken(NodeId root) override {
+    const std::string_view name = space_of_root[root.value]->first;
+    const std::string_view top = name.substr(0, name.find('/'));
+    auto found = leases_broken.find(top);
+    if (found == leases_broken.end()) found = leases_broken.emplace(top, 0).first;
+    ++found->second;
+  }
   bool complete(NodeId node) const override {
     for (uint32_t g = 0; g < groups(); ++g) {
       if (!index.block(node, g).valid()) return false;
@@ -718,7 +725,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       const NodeId node = entry_node(
           parent, below, computed.subspan(std::size_t{depth} * config.block_tokens, tail_tokens));
       if (!node.valid() || !holds_window(node, pending.tokens)) {
-        leases.lose();
+        leases.lose(sequence.space->second.root);
         continue;
       }
       leases.write(parent, node, tail_tokens, pending.lease, pending.start, sequence.promise);
@@ -968,7 +975,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
     for (Sequence& sequence : sequences) {
       if (leases.set_limits(rooms)) break;
       if (!sequence.open || !sequence.promise) continue;
-      for (std::size_t i = 0; i < sequence.pending.size(); ++i) leases.lose();
+      for (std::size_t i = 0; i < sequence.pending.size(); ++i)
+        leases.lose(sequence.space->second.root);
       drop_promises(sequence);
     }
     PW_CHECK(leases.set_limits(rooms));
@@ -1124,7 +1132,9 @@ struct KvCache::Impl final : LeaseBook::Listener {
   LeaseBook leases;
   Namespaces namespaces;
   std::vector<Namespaces::value_type*> space_of_root;  // by the root's node id
-  std::vector<Sequence> sequences;                     // by slot
+  /// By the first part of a namespace's name: those behind it may be as many as there are callers.
+  std::map<std::string, uint64_t, std::less<>> leases_broken;
+  std::vector<Sequence> sequences;  // by slot
   std::vector<uint32_t> sequences_unused;
   uint32_t sequences_open = 0;
   CacheCounters counters;
@@ -1287,6 +1297,11 @@ CacheCounters KvCache::counters() const {
 }
 
 std::vector<NamespaceUse> KvCache::namespaces() const { return impl_->uses(); }
+
+uint64_t KvCache::leases_broken(std::string_view top) const {
+  const auto found = impl_->leases_broken.find(top);
+  return found == impl_->leases_broken.end() ? 0 : found->second;
+}
 
 uint32_t KvCache::sequences() const { return impl_->sequences_open; }
 

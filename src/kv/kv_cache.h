@@ -264,6 +264,9 @@ class KvCache {
   /// count where their sequence belongs; those of sequences that skip the cache count nowhere.
   /// Cost: O(nodes + blocks held).
   std::vector<NamespaceUse> namespaces() const;
+  /// CacheCounters::leases_broken of the namespaces "top" and "top/..." since the start, whether
+  /// or not they still exist.
+  uint64_t leases_broken(std::string_view top) const;
   uint32_t entries() const;  // readable entries (marked prefixes), unexpired as of set_time
 
   /// Proves every invariant of pool, index and leases in O(blocks); stops the process if one is

@@ -1115,7 +1115,37 @@ TEST(KvCacheResize, ACreationThatLosesItsRoomIsCountedAsBroken) {
   kv.compute(admitted->seq, prompt);
   EXPECT_EQ(kv->entries(), 0u);
   EXPECT_EQ(kv->counters().leases_broken, 1u);
+  EXPECT_EQ(kv->leases_broken(""), 1u);
   kv.release(admitted->seq);
+}
+
+// What was promised to a sequence whose namespace was cleared meanwhile is broken by a smaller pool
+// like any other promise, and counts where it belongs.
+TEST(KvCacheResize, APromiseOfAClearedNamespaceThatLosesItsRoomCountsThere) {
+  Bench kv(20);
+  const Tokens prompt = range(0, 32);
+  const std::vector<CachePosition> positions = {{32}};
+  const std::vector<CacheMarker> markers = {{0, LeaseClass::k5m}};
+  AdmitRequest asked = kv.request(prompt);
+  asked.cache_namespace = "acme/salt";
+  asked.positions = positions;
+  asked.markers = markers;
+  const SeqId other = kv.admit(range(500, 4)).seq;
+  kv.compute(other, range(500, 4));
+  Result<Admitted> admitted = kv.try_admit(asked);
+  ASSERT_TRUE(admitted.has_value());
+  ASSERT_TRUE(kv.ensure(admitted->seq, 32));
+  kv->publish(admitted->seq, std::span(prompt).first(16));
+  kv->clear("acme");
+  std::vector<FreshBlock> dropped;
+  const uint32_t ten[] = {10};
+  ASSERT_TRUE(kv->resize(ten, dropped).has_value());
+  kv->check_invariants();
+  EXPECT_EQ(kv->leases_broken("acme"), kv->counters().leases_broken);
+  EXPECT_EQ(kv->leases_broken(""), 0u);
+  EXPECT_EQ(kv->leases_broken("ac"), 0u);
+  kv.release(admitted->seq);
+  kv.release(other);
 }
 
 TEST(KvCache, ClearsOneNamespaceOrAll) {

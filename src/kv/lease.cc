@@ -118,7 +118,7 @@ bool LeaseBook::set_limits(std::span<const LeaseRoom> given) {
       too_many |= exceeded(room) || exceeded(root, room);
     if (!too_many) continue;
     drop(EntryId(id));
-    ++broken_;
+    lose(root);
   }
   for (std::size_t room = 0; room < rooms(); ++room) {
     if (exceeded(room)) return false;
@@ -191,7 +191,7 @@ bool LeaseBook::write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseCla
   }
   Promise* promise = key ? &promises_.at(*key) : nullptr;
   if (!fits(index_.root(node), needed_, promise)) {
-    ++broken_;
+    lose(index_.root(node));
     return false;
   }
   if (promise) {
@@ -273,18 +273,18 @@ void LeaseBook::on_block_lost(uint32_t room, NodeId node) {
     while (index_.depth(at) > index_.depth(node)) at = index_.parent(at);
     if (at != node) continue;
     drop(EntryId(id));
-    ++broken_;
+    lose(index_.root(node));
   }
 }
 
 void LeaseBook::on_remove(NodeId node, RemoveReason reason) {
   if (!leased(node)) return;
   make_room_for_slots();  // an heir may be newer than the last entry
-  const auto lose = [&](EntryId id) {
+  const auto lose_entry = [&](EntryId id) {
     drop(id);
-    if (reason == RemoveReason::kEvicted) ++broken_;
+    if (reason == RemoveReason::kEvicted) lose(index_.root(node));
   };
-  while (first(node).valid()) lose(first(node));  // they end with this block
+  while (first(node).valid()) lose_entry(first(node));  // they end with this block
   const NodeId parent = index_.parent(node);
   const PrefixIndex::Neighbours beside = index_.neighbours(node);
   for (EntryId id = first(parent), next; id.valid() && leased(node); id = next) {
@@ -305,7 +305,7 @@ void LeaseBook::on_remove(NodeId node, RemoveReason reason) {
       }
       entry.node = heir;
     } else {
-      lose(id);
+      lose_entry(id);
     }
   }
   PW_CHECK(!leased(node));

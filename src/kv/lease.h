@@ -76,6 +76,8 @@ class LeaseBook {
     virtual ~Listener() = default;
     /// The node gained its first or lost its last lease in this room.
     virtual void on_leased(NodeId node, uint32_t room, bool leased) = 0;
+    /// An entry of this namespace was broken.
+    virtual void on_broken(NodeId root) = 0;
     /// Whether the node has a block in every group.
     virtual bool complete(NodeId node) const = 0;
   };
@@ -118,8 +120,12 @@ class LeaseBook {
   bool write(NodeId parent, NodeId node, uint32_t tail_tokens, LeaseClass lease, TimeNs start,
              std::optional<PromiseKey> key);
 
-  /// A prefix was to become readable whose blocks are not there any more: counted as broken.
-  void lose() { ++broken_; }
+  /// A prefix of this namespace was to become readable whose blocks are not there any more:
+  /// counted as broken.
+  void lose(NodeId root) {
+    ++broken_;
+    listener_.on_broken(root);
+  }
 
   /// Call before a node loses its block of the sliding group that `room` stands for: breaks the
   /// entries that need it. Cost: O(entries).

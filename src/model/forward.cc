@@ -197,6 +197,8 @@ LogitsView Forward::run(std::span<const StepRun> runs) {
     for (uint32_t i = 0; i < run.tokens.size(); ++i) {
       tokens_.push_back(run.tokens[i]);
       positions_.push_back(run.position + i);
+      rope_.prepare(run.position + i);
+      if (spec_.sliding_rope) sliding_rope_.prepare(run.position + i);
     }
     for (const uint32_t row : run.logits_rows) logits_rows_.push_back(first + row);
     for (std::size_t g = 0; g < runs_.size(); ++g) {

@@ -326,8 +326,8 @@ class Api final : public Handler {
         [this, whole, account = account_of(key),
          name_space =
              namespace_of(request, account_of(key), "")](const engine::CacheReport& report) {
-          json::object out =
-              whole ? stats_json(report, setup_.keys) : account_json(report, account);
+          json::object out = whole ? stats_json(report, setup_.keys, setup_.prices)
+                                   : account_json(report, account, setup_.prices);
           out["misses"] = whole ? explainer_.misses(std::nullopt) : explainer_.misses(name_space);
           return out;
         });
@@ -456,6 +456,9 @@ class Api final : public Handler {
     work.cache.use_cache = asked.use_cache;
     work.cache.cache_namespace = name_space;
     work.cache.account = account;
+    work.cache.tariff = setup_.prices.tariff_of(asked.model);
+    work.cache.bill =
+        asked.format == Format::kMessages ? engine::BillRule::kMarkers : engine::BillRule::kReuse;
     work.cache.positions = std::move(prompt.positions);
     work.cache.markers = std::move(prompt.markers);
     return work;

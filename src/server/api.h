@@ -15,6 +15,7 @@
 #include "server/exchange.h"
 #include "server/http.h"
 #include "server/operator_routes.h"
+#include "server/price_table.h"
 #include "server/served_model.h"
 #include "telemetry/metrics.h"
 
@@ -23,6 +24,7 @@ namespace pagewise::server {
 struct ApiSetup {
   ServedModel model;
   ApiKeys keys;
+  PriceTable prices;
   bool strict_markers = false;  // anthropic::ParseOptions
   EnginePort engine;
   OperatorPort operators;

@@ -41,14 +41,19 @@ class ApiTest : public testing::Test {
     setup.operators.report_cache = [](OperatorPort::Done<engine::CacheReport> done) {
       engine::CacheReport report;
       report.pool = pool_of(10, 1 << 20);
-      report.accounts = {{"everyone", {30, 10, 0, 0}, 1, 1, 2, 0, {}},
-                         {"tenant:acme",
-                          {6, 2, 4, 1},
-                          1,
-                          0,
-                          3,
-                          1,
-                          {{32, kv::LeaseClass::k1h, 5'000'000'000, 2'500'000'000}}}};
+      engine::AccountReport everyone, acme;
+      everyone.account = "everyone";
+      everyone.ledger.by_tariff = {{3, 30, 10, 40, 0, 0, 0, 5}};
+      everyone.namespaces = 1;
+      everyone.blocks_live = 1;
+      everyone.blocks_cached = 2;
+      acme.account = "tenant:acme";
+      acme.ledger.by_tariff = {{1, 6, 2, 3, 1, 3, 1, 2}};
+      acme.namespaces = 1;
+      acme.blocks_cached = 3;
+      acme.blocks_leased = 1;
+      acme.leases = {{32, kv::LeaseClass::k1h, 5'000'000'000, 2'500'000'000}};
+      report.accounts = {everyone, acme};
       done(report);
     };
     setup.operators.resize_pool = [this](uint64_t bytes,

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "server/fields.h"
 #include "server/json_text.h"
+#include "server/ledger_report.h"
 
 namespace pagewise::server {
 namespace {
@@ -36,11 +37,13 @@ double share(uint64_t part, uint64_t whole) {
 json::object tokens_json(const engine::TokenUse& tokens) {
   return {{"computed", tokens.computed},
           {"reused", tokens.reused},
-          {"created", tokens.created},
+          {"created", tokens.created()},
           {"read", tokens.read}};
 }
 
-json::object report_json(const engine::AccountReport& report) {
+json::object report_json(const engine::AccountReport& report, TimeNs now,
+                         const PriceTable& prices) {
+  const engine::TokenUse tokens = report.ledger.total();
   json::array leases;
   for (const kv::LeaseUse& lease : report.leases) {
     if (leases.size() == kLeasesListed) break;
@@ -53,8 +56,9 @@ json::object report_json(const engine::AccountReport& report) {
           {"blocks", json::object{{"live", report.blocks_live},
                                   {"cached", report.blocks_cached},
                                   {"leased", report.blocks_leased}}},
-          {"tokens", tokens_json(report.tokens)},
-          {"hit_share", share(report.tokens.reused, report.tokens.reused + report.tokens.computed)},
+          {"tokens", tokens_json(tokens)},
+          {"hit_share", share(tokens.reused, tokens.prompt())},
+          {"ledger", ledger_json(report, now, prices)},
           {"leases", std::move(leases)},
           {"leases_total", report.leases.size()}};
 }
@@ -130,33 +134,37 @@ json::object cleared_json(const engine::Cleared& cleared) {
           {"blocks_live", cleared.blocks_live}};
 }
 
-json::object stats_json(const engine::CacheReport& report, const ApiKeys& keys) {
+json::object stats_json(const engine::CacheReport& report, const ApiKeys& keys,
+                        const PriceTable& prices) {
   engine::TokenUse sum;
   std::size_t leases = 0;
   json::array accounts;
   for (const engine::AccountReport& account : report.accounts) {
-    sum.computed += account.tokens.computed;
-    sum.reused += account.tokens.reused;
-    sum.created += account.tokens.created;
-    sum.read += account.tokens.read;
+    sum += account.ledger.total();
     leases += account.leases.size();
-    json::object one = report_json(account);
+    json::object one = report_json(account, report.now, prices);
     one["keys"] = key_names(account.account, keys);
     accounts.push_back(std::move(one));
   }
-  return {{"object", "cache.stats"},    {"blocks", blocks_json(report.pool.blocks())},
-          {"tokens", tokens_json(sum)}, {"hit_share", share(sum.reused, sum.reused + sum.computed)},
-          {"leases_total", leases},     {"namespaces", std::move(accounts)}};
+  return {{"object", "cache.stats"},
+          {"blocks", blocks_json(report.pool.blocks())},
+          {"tokens", tokens_json(sum)},
+          {"hit_share", share(sum.reused, sum.prompt())},
+          {"ledger", ledger_sum_json(report, prices)},
+          {"leases_total", leases},
+          {"namespaces", std::move(accounts)}};
 }
 
-json::object account_json(const engine::CacheReport& report, std::string_view account) {
+json::object account_json(const engine::CacheReport& report, std::string_view account,
+                          const PriceTable& prices) {
   engine::AccountReport own;
   own.account = account;
   for (const engine::AccountReport& candidate : report.accounts) {
     if (candidate.account == account) own = candidate;
   }
   json::object out{{"object", "cache.stats"}};
-  for (auto& field : report_json(own)) out.emplace(field.key(), std::move(field.value()));
+  for (auto& field : report_json(own, report.now, prices))
+    out.emplace(field.key(), std::move(field.value()));
   return out;
 }
 

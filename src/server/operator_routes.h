@@ -14,6 +14,7 @@
 #include "engine/operations.h"
 #include "server/api_error.h"
 #include "server/api_keys.h"
+#include "server/price_table.h"
 
 namespace pagewise::server {
 
@@ -37,9 +38,11 @@ ApiResult<std::optional<std::string>> parse_clear(const json::object& body);
 json::object pool_json(const engine::PoolReport& report);
 json::object cleared_json(const engine::Cleared& cleared);
 /// Everything, and each account under the name that the key file gives it.
-json::object stats_json(const engine::CacheReport& report, const ApiKeys& keys);
+json::object stats_json(const engine::CacheReport& report, const ApiKeys& keys,
+                        const PriceTable& prices);
 /// One account's own.
-json::object account_json(const engine::CacheReport& report, std::string_view account);
+json::object account_json(const engine::CacheReport& report, std::string_view account,
+                          const PriceTable& prices);
 
 /// An operator's call that failed: kPoolExhausted is a conflict here, not a full queue.
 ApiError operator_error(const Error& error);

@@ -170,7 +170,8 @@ TEST(OpenAiWhole, CountsCachedTokensInsideThePrompt) {
   EXPECT_EQ(usage.at("prompt_tokens").to_number<int>(), 100);
   EXPECT_EQ(usage.at("total_tokens").to_number<int>(), 102);
   EXPECT_EQ(usage.at("prompt_tokens_details").at("cached_tokens").to_number<int>(), 64);
-  EXPECT_EQ(usage.at("prompt_tokens_details").at("cache_write_tokens").to_number<int>(), 30);
+  EXPECT_EQ(usage.at("prompt_tokens_details").at("cache_write_tokens").to_number<int>(), 26)
+      << "of the marked 90 tokens 64 were reused";
   EXPECT_EQ(answer.at("choices").at(0).at("message").at("content").as_string(), "Hi!");
   EXPECT_EQ(answer.at("choices").at(0).at("finish_reason").as_string(), "length");
 }

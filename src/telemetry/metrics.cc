@@ -117,6 +117,8 @@ struct Metrics::Impl {
                                "Free blocks whose memory went back to the system.");
     leases_broken = &counter("pagewise_leases_broken_total",
                              "Leases that ended early because memory was needed.");
+    prefill_saved = &counter("pagewise_prefill_saved_seconds_total",
+                             "What prompt tokens read from the cache would have taken to compute.");
     steps = &counter("pagewise_steps_total", "Forward passes.");
     http = &prometheus::BuildCounter()
                 .Name("pagewise_http_requests_total")
@@ -222,7 +224,7 @@ struct Metrics::Impl {
   Counter *prefix_queries, *prefix_hits, *prompt_tokens, *generation_tokens, *prompt_cached,
       *preemptions;
   Counter *finished_stop, *finished_length, *finished_abort, *finished_error;
-  Counter *created, *read, *evictions, *blocks_returned, *leases_broken, *steps;
+  Counter *created, *read, *evictions, *blocks_returned, *leases_broken, *steps, *prefill_saved;
   prometheus::Family<Counter>* http;
   std::mutex render_mutex;  // one render at a time: counters are moved up to the snapshot's totals
 };
@@ -319,6 +321,8 @@ std::string Metrics::render(const EngineSnapshot& now) {
   raise(impl_->blocks_returned, now.blocks_returned);
   raise(impl_->leases_broken, now.leases_broken);
   raise(impl_->steps, now.steps);
+  impl_->prefill_saved->Increment(
+      std::max(0.0, now.prefill_saved_s - impl_->prefill_saved->Value()));
   raise(impl_->resizes, now.pool_resizes);
   impl_->pool_memory->Set(static_cast<double>(now.pool_bytes));
   impl_->committed_memory->Set(static_cast<double>(now.committed_bytes));

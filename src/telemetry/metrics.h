@@ -48,6 +48,7 @@ struct EngineSnapshot {
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   uint64_t cache_created_tokens = 0, cache_read_tokens = 0;
   uint64_t preemptions = 0, evictions = 0, blocks_returned = 0, leases_broken = 0;
+  double prefill_saved_s = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;
   std::vector<GroupSnapshot> groups;  // as in StaticInfo

@@ -48,3 +48,26 @@ def test_verbs_in_the_documents_exist(page):
     verbs = set(re.findall(r"^  (\w+)", listed.stdout, re.MULTILINE)) | {"VERB"}
     used = set(re.findall(r"\./dev (\w+)", read(page)))
     assert used and used <= verbs
+
+
+def named_tests():
+    """(file, test) of each rule of docs/prompt-caching.md."""
+    return re.findall(r"`((?:src|tests)/[\w/]+\.(?:cc|py)):([\w.]+)`", read("docs/prompt-caching.md"))
+
+
+def is_defined(file, test):
+    text = read(file)
+    if file.endswith(".py"):
+        return re.search(rf"^def {re.escape(test)}\(", text, re.MULTILINE) is not None
+    suite, name = test.split(".")
+    return re.search(rf"^TEST(_F|_P)?\({suite}, {name}\)", text, re.MULTILINE) is not None
+
+
+def test_every_rule_of_the_caching_contract_names_tests_that_exist():
+    page = read("docs/prompt-caching.md")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| rule"))]
+    assert len(rows) > 50
+    assert not [row for row in rows if not re.search(r"`(src|tests)/[^`]+:[^`]+`", row)], "a rule without a test"
+    assert all(re.search(rf"\bB{n}\b|B1 to B14", page) for n in range(1, 15)) and "C7" in page
+    assert not [f"{file}:{test}" for file, test in named_tests() if not is_defined(file, test)]
+    assert not is_defined("tests/e2e/test_docs.py", "test_that_is_none")

@@ -31,6 +31,7 @@ TYPES = {
     "pagewise_kv_slack_tokens": "gauge",
     "pagewise_kv_naive_reserve_bytes": "gauge",
     "pagewise_leases_broken_total": "counter",
+    "pagewise_prefill_saved_seconds_total": "counter",
 }
 
 

@@ -366,8 +366,8 @@ std::vector<float> attend(const AttentionCase& c, std::span<const std::size_t> c
 
 void check_attention(Input& in) {
   const std::size_t threads = in.between(1, 3);
-  // Scores that overflow have no maximum to subtract: what such a row gets is not defined, only that
-  // it stays its own (attention_test, rule 5) and that no answer is made of it (Core::sample).
+  // Scores that overflow have no maximum to subtract: what such a row gets is not defined, only
+  // that it stays its own (attention_test, rule 5) and that no answer is made of it (Core::sample).
   Values values(in, true);
   const AttentionCase c = attention_case(in, values);
   if (c.sequences.empty()) return;
@@ -424,7 +424,8 @@ void check_ops(Input& in) {
   }
   std::vector<double> frequencies(pairs);
   for (std::size_t i = 0; i < pairs; ++i) frequencies[i] = 1.0 / static_cast<double>(i + 1);
-  const RopeTable table(64, frequencies);
+  RopeTable table(64, frequencies);
+  table.prepare(position);
   const std::size_t head_dim = 2 * pairs + unturned;
   const std::vector<float> unrotated = values.list(heads * head_dim);
   std::vector<float> rotated = unrotated;

@@ -72,7 +72,7 @@ AttentionPlan::AttentionPlan(const AttentionShape& shape, const AttentionLimits&
   impl_->shape = shape;
   impl_->limits = limits;
   derive(*impl_);
-  impl_->states = AlignedArray<float>(impl_->states_max * impl_->state_stride);
+  impl_->states = AlignedArray<float>::on_demand(impl_->states_max * impl_->state_stride);
   impl_->scratch = AlignedArray<float>(impl_->scratch_stride * limits.threads);
   // Slices: of every row its own at worst, listed again for each run of segments with equal
   // company.

@@ -21,9 +21,23 @@ void pack_q4_1(const uint8_t* row, std::size_t columns, std::size_t lane, uint8_
   }
 }
 
-void put_high_bit(std::size_t k, unsigned bit, std::size_t lane, uint8_t* high) {
-  uint8_t& byte = high[4 * lane + k % 4];
-  byte = static_cast<uint8_t>(byte | bit << (k / 4));
+// Four neighbouring bytes at once; values 4t..4t + 3 stand in one word of a lane, so most of
+// packing is shifting and masking words.
+uint32_t word_at(const uint8_t* p) {
+  uint32_t word;
+  std::memcpy(&word, p, sizeof(word));
+  return word;
+}
+void put_word(uint8_t* p, uint32_t word) { std::memcpy(p, &word, sizeof(word)); }
+
+// Nibbles of a block whose 32 values are bits [shift, shift + 4) of as many bytes.
+void put_nibbles(const uint8_t* codes, unsigned shift, std::size_t lane, uint8_t* nibbles) {
+  constexpr uint32_t kLow = 0x0f0f0f0f;
+  for (std::size_t j = 0; j < 4; ++j) {
+    const uint32_t low = word_at(codes + 4 * j) >> shift & kLow;
+    const uint32_t high = word_at(codes + 16 + 4 * j) >> shift & kLow;
+    put_word(nibbles + 64 * j + 4 * lane, low | high << 4);
+  }
 }
 
 // Q4_0, IQ4_NL: pairs of blocks.
@@ -40,8 +54,13 @@ void pack_q4_0(const uint8_t* row, std::size_t columns, std::size_t lane, uint8_
 
 // High bits and nibbles of Q5_0 and Q5_1: 4 and 16 bytes at `bits`.
 void pack_five_bits(const uint8_t* bits, std::size_t lane, uint8_t* high) {
-  for (std::size_t k = 0; k < kQuantBlock; ++k)
-    put_high_bit(k, bits[k / 8] >> (k % 8) & 1, lane, high);
+  const uint32_t field = word_at(bits);
+  uint32_t word = 0;
+  for (unsigned t = 0; t < 8; ++t) {
+    // Bits 4t..4t + 3 to bit t of a byte each: times 2^0 + 2^7 + 2^14 + 2^21 puts bit i at 8i.
+    word |= ((field >> (4 * t) & 15) * 0x00204081U & 0x01010101U) << t;
+  }
+  put_word(high + 4 * lane, word);
   for (std::size_t j = 0; j < 4; ++j)
     std::memcpy(high + 64 + 64 * j + 4 * lane, bits + 4 + 4 * j, 4);
 }
@@ -79,46 +98,48 @@ void pack_q8_0(const uint8_t* row, std::size_t columns, std::size_t lane, uint8_
   }
 }
 
-void put_nibble(std::size_t k, uint8_t code, std::size_t lane, uint8_t* nibbles) {
-  uint8_t& byte = nibbles[64 * (k % 16 / 4) + 4 * lane + k % 4];
-  byte = static_cast<uint8_t>(byte | (code & 15) << (k / 16 * 4));
-}
-
-// Q4_K and Q5_K: the latter's high bits stand in front of the nibbles.
-template <std::size_t kRowBytes, std::size_t kBlockBytes,
-          uint8_t (*kCode)(const uint8_t*, std::size_t)>
+// Q4_K and Q5_K: the latter's fifth bits stand in front of the nibbles, in a row and in a panel.
+template <bool kFiveBits>
 void pack_k_with_minima(const uint8_t* row, std::size_t columns, std::size_t lane, uint8_t* panel) {
+  constexpr std::size_t kRowBytes = kFiveBits ? 176 : 144;
+  constexpr std::size_t kBlockBytes = kFiveBits ? kQ5BlockBytes : kNibbleBytes;
   constexpr std::size_t kSuperBytes = kKScaleBytes + kSuperBlocks * kBlockBytes;
   for (std::size_t c = 0; c < columns; c += kSuperBlock, row += kRowBytes, panel += kSuperBytes) {
     std::memcpy(panel + 2 * lane, row, 2);
     std::memcpy(panel + 32 + 2 * lane, row + 2, 2);
-    for (std::size_t i = 0; i < kSuperBlocks; ++i) {
+    for (unsigned i = 0; i < kSuperBlocks; ++i) {
       const ScaleMin sm = scale_min_k(row + 4, static_cast<int>(i));
       panel[64 + 32 * i + lane] = static_cast<uint8_t>(sm.scale);
       panel[64 + 32 * i + 16 + lane] = static_cast<uint8_t>(sm.min);
       uint8_t* block = panel + kKScaleBytes + i * kBlockBytes;
-      for (std::size_t k = 0; k < kQuantBlock; ++k) {
-        const uint8_t code = kCode(row, kQuantBlock * i + k);
-        put_nibble(k, code, lane, block + kBlockBytes - kNibbleBytes);
-        if (kBlockBytes > kNibbleBytes) put_high_bit(k, code >> 4, lane, block);
+      put_nibbles(row + kRowBytes - 128 + i / 2 * 32, 4 * (i % 2), lane,
+                  block + kBlockBytes - kNibbleBytes);
+      if constexpr (kFiveBits) {
+        uint32_t word = 0;
+        for (unsigned t = 0; t < 8; ++t)
+          word |= (word_at(row + 16 + 4 * t) >> i & 0x01010101U) << t;
+        put_word(block + 4 * lane, word);
       }
     }
   }
 }
 
 void pack_q6_k(const uint8_t* row, std::size_t columns, std::size_t lane, uint8_t* panel) {
-  const std::size_t blocks = columns / kQuantBlock;
-  for (std::size_t b = 0; b < blocks; b += kSuperBlocks, row += 210, panel += kQ6KSuperBytes) {
+  for (std::size_t c = 0; c < columns; c += kSuperBlock, row += 210, panel += kQ6KSuperBytes) {
     std::memcpy(panel + 2 * lane, row + 208, 2);
-    for (std::size_t i = 0; i < kSuperBlocks; ++i) {
+    for (unsigned i = 0; i < kSuperBlocks; ++i) {
       panel[64 + 32 * i + lane] = row[192 + 2 * i];
       panel[64 + 32 * i + 16 + lane] = row[192 + 2 * i + 1];
       uint8_t* high = panel + kKScaleBytes + i * kQ6KBlockBytes;
-      for (std::size_t k = 0; k < kQuantBlock; ++k) {
-        const uint8_t code = q6_k_code(row, kQuantBlock * i + k);
-        put_nibble(k, code, lane, high + 128);
-        uint8_t& byte = high[64 * (k / 16) + 4 * lane + k % 4];
-        byte = static_cast<uint8_t>(byte | (code >> 4) << (2 * (k % 16 / 4)));
+      const unsigned quarter = i % 4;  // of 128 values that share bytes
+      put_nibbles(row + i / 4 * 64 + quarter % 2 * 32, quarter / 2 * 4, lane, high + 128);
+      const uint8_t* pairs = row + 128 + i / 4 * 32;
+      for (unsigned half = 0; half < 2; ++half) {
+        uint32_t word = 0;
+        for (unsigned t = 0; t < 4; ++t) {
+          word |= (word_at(pairs + 16 * half + 4 * t) >> (2 * quarter) & 0x03030303U) << (2 * t);
+        }
+        put_word(high + 64 * half + 4 * lane, word);
       }
     }
   }
@@ -248,10 +269,10 @@ constexpr Packing kPackings[] = {
     {TensorType::kQ5_1, true, kQuantBlock, kQ51BlockBytes, pack_q5_1, unpack<block_q5_1>},
     {TensorType::kQ8_0, true, kPair, kQ8PairBytes, pack_q8_0, unpack<block_q8_0>},
     {TensorType::kIQ4_NL, true, kPair, kQ40PairBytes, pack_q4_0, unpack<block_iq4_nl>},
-    {TensorType::kQ4_K, true, kSuperBlock, kQ4KSuperBytes,
-     pack_k_with_minima<144, kNibbleBytes, q4_k_code>, unpack<block_k_with_minima<kNibbleBytes>>},
-    {TensorType::kQ5_K, true, kSuperBlock, kQ5KSuperBytes,
-     pack_k_with_minima<176, kQ5BlockBytes, q5_k_code>, unpack<block_k_with_minima<kQ5BlockBytes>>},
+    {TensorType::kQ4_K, true, kSuperBlock, kQ4KSuperBytes, pack_k_with_minima<false>,
+     unpack<block_k_with_minima<kNibbleBytes>>},
+    {TensorType::kQ5_K, true, kSuperBlock, kQ5KSuperBytes, pack_k_with_minima<true>,
+     unpack<block_k_with_minima<kQ5BlockBytes>>},
     {TensorType::kQ6_K, true, kSuperBlock, kQ6KSuperBytes, pack_q6_k, unpack<block_q6_k>},
     {TensorType::kF16, false, 1, 2 * kPanelOutputs, pack_plain<2>,
      unpack_plain<uint16_t, half_to_float>},

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/ledger.h"
 #include "server/openai/logprobs.h"
 #include "text/detokenizer.h"
 
@@ -27,7 +28,9 @@ std::string_view finish_reason(FinishReason reason) {
 
 json::object usage(const Admission& admission, uint32_t completion_tokens) {
   const uint64_t total = uint64_t{admission.prompt_tokens} + completion_tokens;
-  const uint32_t written = admission.cache_created_5m_tokens + admission.cache_created_1h_tokens;
+  // What was reused was not written: the two and the rest are the prompt.
+  const kv::CacheUsage usage = engine::reported_usage(admission, engine::BillRule::kReuse);
+  const uint32_t written = usage.created_5m_tokens + usage.created_1h_tokens;
   return {{"prompt_tokens", admission.prompt_tokens},
           {"completion_tokens", completion_tokens},
           {"total_tokens", total},
