@@ -174,10 +174,10 @@ def markdown(report):
     return "\n".join([*lines, "", "Command: " + report["command"], ""])
 
 
-def write_report(runs, minutes, folder):
+def write_report(runs, minutes, tested, folder):
     now = datetime.datetime.now(datetime.timezone.utc)
-    report = {"time": now.strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(), "cpu": cpu_name(),
-              "minutes": minutes, "command": f"./dev fuzz --minutes {minutes:g}",
+    report = {"time": now.strftime("%Y-%m-%d %H:%M UTC"), "commit": tested, "cpu": cpu_name(),
+              "minutes": minutes, "command": " ".join(["./dev fuzz", *sys.argv[1:]]),
               "targets": {run.name: {
                   "executions": run.executions, "cpu_seconds": round(run.cpu, 1),
                   "wall_seconds": round(run.wall, 1), "edges": run.coverage,
@@ -211,6 +211,7 @@ def main():
         for name in names:
             merge(name)
         return
+    tested = commit()  # of now: the tree may move on before the last target ends
     check_canary()
     runs = []
     for name in names:
@@ -219,7 +220,7 @@ def main():
         print(runs[-1].line(), flush=True)
     full = args.minutes >= FULL_RUN_MINUTES and not args.targets
     if args.results or full:
-        write_report(runs, args.minutes, args.results or ROOT / "bench/results")
+        write_report(runs, args.minutes, tested, args.results or ROOT / "bench/results")
     failed = [run for run in runs if run.found()]
     for run in failed:
         print(run.advice())
