@@ -27,7 +27,7 @@ import figures
 import limits
 import result_file
 import rows as row_table
-import run as kernels
+import kernels
 import servers
 import synthetic_model
 import work

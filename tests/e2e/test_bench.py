@@ -72,7 +72,7 @@ def test_tables_escape_what_would_end_a_cell():
 
 
 def test_kernel_tables_hold_every_row_that_was_measured(tmp_path):
-    run("run.py", "--quick", "--threads", 1, "--types", "Q8_0", "--only", "limits,linear,look-up", "--programs",
+    run("kernels.py", "--quick", "--threads", 1, "--types", "Q8_0", "--only", "limits,linear,look-up", "--programs",
         PROGRAM.parent / "bench", "--results", tmp_path)
     facts, text = result_of(tmp_path)
     linear = [row for row in facts["rows"] if row["table"] == "linear"]

@@ -5,7 +5,7 @@
 Runs the programs of build/release/bench, collects what they measured (one JSON object a line), and writes
 bench/results/kernels-<commit>-<time>.{md,json}. docs/benchmarks.md says how to read the tables.
 
-usage: bench/run.py [--isa AVX2] [--threads 1,2] [--quick] [--only limits,linear,..] (`./dev bench`)
+usage: bench/kernels.py [--isa AVX2] [--threads 1,2] [--quick] [--only limits,linear,..] (`./dev bench`)
 """
 
 import argparse
