@@ -66,6 +66,7 @@ Result<std::unique_ptr<KvArena>> KvArena::create(const kv::Geometry& geometry,
     (void)madvise(group.base, group.mapped_bytes, MADV_HUGEPAGE);
     // What people wrote does not belong into a core dump.
     (void)madvise(group.base, group.mapped_bytes, MADV_DONTDUMP);
+    group.small_pages.resize(ceil_div(stride * reserved, kHugePageBytes), false);
     arena->groups_.push_back(std::move(group));
   }
   PW_RETURN_IF_ERROR(arena->grow(blocks));
@@ -142,6 +143,7 @@ void KvArena::commit(uint32_t group, std::span<const BlockId> blocks) {
     } else {
       state.used[id.value] = true;
       state.used_count++;
+      advise_pages_of(group, id);
     }
   }
 }
@@ -160,7 +162,34 @@ void KvArena::release(uint32_t group, std::span<const BlockId> blocks) {
       state.used[id.value] = true;
     } else {
       state.used_count--;
+      advise_pages_of(group, id);
     }
+  }
+}
+
+/// A huge page of which only a part is used would grow whole again behind our back: the system
+/// joins small pages to huge ones and fills the holes with memory. So such pages are advised to
+/// stay small, from when a part was given back until all of it is used, or nothing.
+void KvArena::advise_pages_of(uint32_t group, BlockId id) {
+  Group& state = groups_[group];
+  const uint64_t stride = geometry_.block_stride(group);
+  const uint64_t end = ceil_div((uint64_t{id.value} + 1) * stride, kHugePageBytes);
+  for (uint64_t page = id.value * stride / kHugePageBytes; page < end; ++page) {
+    // What is used when nothing was given back is on its way to being full: as it is.
+    if (!state.small_pages[page] && state.used[id.value]) continue;
+    const uint64_t first = page * kHugePageBytes / stride;
+    const uint64_t last =
+        std::min<uint64_t>(ceil_div((page + 1) * kHugePageBytes, stride), state.blocks_reserved);
+    uint64_t used = 0;
+    for (uint64_t block = first; block < last; ++block)
+      used += block < state.used.size() && state.used[block];
+    const bool small = used > 0 && used < last - first;
+    if (small == state.small_pages[page]) continue;
+    state.small_pages[page] = small;
+    // Advice only, here too.
+    const uint64_t begin = page * kHugePageBytes;
+    (void)madvise(state.base + begin, std::min(kHugePageBytes, state.mapped_bytes - begin),
+                  small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   }
 }
 

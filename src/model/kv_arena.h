@@ -86,8 +86,10 @@ class KvArena {
     uint32_t blocks_reserved = 0;
     std::vector<bool> used;  // written or handed out since the memory last came from the system
     uint32_t used_count = 0;
+    std::vector<bool> small_pages;  // by huge page of the mapping: advised against being one
   };
   std::span<std::byte> unused_around(uint32_t group, BlockId id) const;
+  void advise_pages_of(uint32_t group, BlockId id);
   explicit KvArena(kv::Geometry geometry) : geometry_(std::move(geometry)) {}
 
   kv::Geometry geometry_;

@@ -139,23 +139,52 @@ TEST(KvArena, GivesMemoryBackAndZerosAfterwards) {
   EXPECT_EQ(arena->committed(0), 2U);
 }
 
+/// Small pages (4 KiB) of the first `blocks` blocks of group 0 that take memory.
+std::ptrdiff_t resident_pages(KvArena& arena, uint32_t blocks) {
+  const uint64_t bytes = blocks * arena.geometry().block_stride(0);
+  std::vector<unsigned char> pages(bytes / 4096);
+  EXPECT_EQ(mincore(arena.base(0), bytes, pages.data()), 0);
+  return std::count_if(pages.begin(), pages.end(), [](auto page) { return (page & 1) != 0; });
+}
+
 TEST(KvArena, GivesBackWhatAHugePageTookBesideABlock) {
   const std::unique_ptr<KvArena> arena = make(16, 1000);
   const std::vector<BlockId> blocks = {BlockId(3), BlockId(40), BlockId(500)};
   arena->commit(0, blocks);
   for (const BlockId id : blocks) *arena->block(0, id) = std::byte{1};
-  const auto resident = [&] {
-    const uint64_t bytes = arena->blocks(0) * arena->geometry().block_stride(0);
-    std::vector<unsigned char> pages(bytes / 4096);
-    EXPECT_EQ(mincore(arena->base(0), bytes, pages.data()), 0);
-    return std::count_if(pages.begin(), pages.end(), [](auto page) { return (page & 1) != 0; });
-  };
-  EXPECT_GE(resident(), 3);
+  EXPECT_GE(resident_pages(*arena, 1000), 3);
   const std::span<const BlockId> all = blocks;
   arena->release(0, all.first(1));
   EXPECT_EQ(*arena->block(0, BlockId(40)), std::byte{1});
   arena->release(0, all.subspan(1));
-  EXPECT_EQ(resident(), 0);
+  EXPECT_EQ(resident_pages(*arena, 1000), 0);
+}
+
+TEST(KvArena, WhatWasGivenBackStaysAwayWhenTheSystemJoinsSmallPagesToHugeOnes) {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, Linux 6.1: at once what the system does in time
+  const std::unique_ptr<KvArena> arena = make(16, 2000);
+  const auto per_page = static_cast<uint32_t>((2U << 20) / arena->geometry().block_stride(0));
+  ASSERT_LE(2 * per_page, 2000U);
+  const std::size_t bytes = 2 * per_page * arena->geometry().block_stride(0);
+  std::vector<BlockId> all, odd;
+  for (uint32_t i = 0; i < 2 * per_page; ++i) {
+    all.emplace_back(i);
+    if (i % 2 == 1) odd.emplace_back(i);
+  }
+  const auto fill = [&] {
+    arena->commit(0, all);
+    for (const BlockId id : all) *arena->block(0, id) = std::byte{1};
+  };
+  fill();
+  const std::ptrdiff_t whole = resident_pages(*arena, 2 * per_page);
+  for (int round = 0; round < 3; ++round) {
+    arena->release(0, odd);
+    (void)madvise(arena->base(0), bytes, kCollapse);
+    EXPECT_LE(resident_pages(*arena, 2 * per_page), whole / 2) << round;
+    for (const BlockId id : odd) ASSERT_TRUE(all_zero(*arena, 0, id));
+    fill();
+    EXPECT_EQ(resident_pages(*arena, 2 * per_page), whole);
+  }
 }
 
 TEST(KvArena, CopiesExactlyTheAskedPositions) {
