@@ -456,8 +456,15 @@ TEST(GgufFile, C17StaysUnder200MiBWhenTheFileIsAsLargeAsItsHeaderClaims) {
   }
 }
 
-// The sanitizer's own allocator ends the process instead of throwing.
-#if !defined(__SANITIZE_ADDRESS__)
+// A sanitizer's own allocator ends the process instead of throwing.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PAGEWISE_SANITIZER_ALLOCATES
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define PAGEWISE_SANITIZER_ALLOCATES
+#endif
+#endif
+#if !defined(PAGEWISE_SANITIZER_ALLOCATES)
 TEST(GgufFile, ReportsThatMemoryDoesNotSufficeForAHeader) {
   const std::size_t count = 2 << 20;
   const TempFile file(

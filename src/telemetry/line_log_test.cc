@@ -73,8 +73,9 @@ TEST_F(LineLogTest, EndsThoughItsReaderIsStuck) {
   {
     LineLog log(pipe_[1]);
     for (int i = 0; i < 5000; ++i) log.write(std::string(99, 'x'));
-  }              // the test hangs here if the log waits for its reader
-  close_end(0);  // the write that was left behind returns
+  }               // the test hangs here if the log waits for its reader
+  close_end(0);   // the write that was left behind returns
+  pipe_[1] = -1;  // its thread, which nobody can wait for, may still hold this end
 }
 
 TEST_F(LineLogTest, ForgetsLinesOnceItsReaderIsGone) {
