@@ -593,6 +593,26 @@ TEST(CacheMarkers, PutTheAutomaticOneOnTheLastBlock) {
   EXPECT_FALSE(messages(marked({"5m", ""}, "1h")).has_value());                    // row 42, too
 }
 
+TEST(CacheMarkers, PutTheAutomaticOneInFrontOfAThoughtThatEndsTheRequest) {  // B5
+  for (const std::string type : {"thinking", "redacted_thinking"}) {
+    const std::string thought =
+        R"({"type":")" + type + R"(","thinking":"t","signature":"s","data":"d"})";
+    const auto with = [&](const std::string& last) {
+      return messages(
+          R"({"model":"m","max_tokens":5,"cache_control":{"type":"ephemeral","ttl":"1h"},
+          "messages":[{"role":"user","content":"x"},{"role":"assistant","content":[)" +
+          last + "]}]}");
+    };
+    const auto behind_text = with(R"({"type":"text","text":"y"},)" + thought);
+    ASSERT_TRUE(behind_text.has_value()) << behind_text.error().message;
+    EXPECT_FALSE(behind_text->turns[0].blocks[0].marker.has_value());
+    EXPECT_EQ(behind_text->turns[1].blocks[0].marker, LeaseClass::k1h);
+    const auto alone = with(thought);
+    ASSERT_TRUE(alone.has_value()) << alone.error().message;
+    EXPECT_EQ(alone->turns[0].blocks[0].marker, LeaseClass::k1h);
+  }
+}
+
 TEST(CacheMarkers, TakeNullAsNone) {
   const auto request = messages(R"({"model":"m","max_tokens":5,"cache_control":null,"messages":[
       {"role":"user","content":[{"type":"text","text":"x","cache_control":null}]}]})");
