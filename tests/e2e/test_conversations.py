@@ -32,18 +32,23 @@ class Dialogue:
     def spelled(self, tokens):
         return [self.server.ok("/detokenize", {"tokens": [token]})["content"] for token in tokens]
 
+    def learn(self, choice):
+        self.said = [entry["token"] for entry in choice["logprobs"]["content"]]
+        if choice["finish_reason"] == "stop":
+            self.said.append(None)  # the end of the turn: generated, but no text
+
     def answer(self):
         """(text, physically cached, usage); ids of the answer are learned by the same request over /chat."""
-        chat = {"model": "gpt-x", "max_tokens": TOKENS, "temperature": 0, "logprobs": True, "ignore_eos": True,
+        chat = {"model": "gpt-x", "max_tokens": TOKENS, "temperature": 0, "logprobs": True,
                 "messages": [{"role": "system", "content": self.system}, *self.turns]}
         if self.route == "chat":
             response = self.server.post("/v1/chat/completions", chat)
             assert response.status_code == 200, response.text
             choice = response.json()["choices"][0]
-            self.said = [entry["token"] for entry in choice["logprobs"]["content"]]
+            self.learn(choice)
             return choice["message"]["content"], int(response.headers["x-cached-tokens"]), response.json()["usage"]
         response = self.server.post("/v1/messages", {
-            "model": "claude-x", "max_tokens": TOKENS, "temperature": 0, "system": self.system, "ignore_eos": True,
+            "model": "claude-x", "max_tokens": TOKENS, "temperature": 0, "system": self.system,
             "messages": self.turns, "cache_control": {"type": "ephemeral"}})
         assert response.status_code == 200, response.text
         body = response.json()
@@ -51,7 +56,7 @@ class Dialogue:
         # The answer without a cache is the same: its tokens are asked for there, and nothing enters the cache.
         truth = self.server.ok("/v1/chat/completions", {**chat, "cache_prompt": False})["choices"][0]
         assert truth["message"]["content"] == words
-        self.said = [entry["token"] for entry in truth["logprobs"]["content"]]
+        self.learn(truth)
         return words, int(response.headers["x-cached-tokens"]), body["usage"]
 
 
