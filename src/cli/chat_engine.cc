@@ -101,10 +101,7 @@ Status ChatEngine::Impl::load() {
   }
   served = describe_model(*model.tokenizer, chat_template);
   served.name = file_stem(options.model);
-  const KvTypes kv_types = kv_types_of(options.compute);
-  PW_ASSIGN_OR_RETURN(
-      const kv::Geometry geometry,
-      model::make_geometry(model.spec, options.compute.block_tokens, kv_types.key, kv_types.value));
+  PW_ASSIGN_OR_RETURN(const kv::Geometry geometry, geometry_of(model.spec, options.compute));
   PW_ASSIGN_OR_RETURN(Pool pool, size_pool({options.kv_memory, options.max_context, kStepTokens},
                                            model.spec, geometry));
   // One conversation: twice its context, so that what was taken back or edited may stay for a

@@ -24,6 +24,11 @@ Result<ModelFile> open_model(const std::string& path) {
   return out;
 }
 
+Result<kv::Geometry> geometry_of(const model::ModelSpec& spec, const ComputeFlags& flags) {
+  const auto [key, value] = kv_types_of(flags);
+  return model::make_geometry(spec, flags.block_tokens, key, value);
+}
+
 Result<LoadedTemplate> load_template(const gguf::File& file, const std::string& path) {
   LoadedTemplate out;
   if (!path.empty()) {

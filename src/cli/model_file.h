@@ -7,7 +7,9 @@
 #include <string>
 
 #include "base/result.h"
+#include "cli/shared_flags.h"
 #include "gguf/gguf.h"
+#include "kv/geometry.h"
 #include "model/spec.h"
 #include "server/served_model.h"
 #include "text/chat_template.h"
@@ -23,6 +25,9 @@ struct ModelFile {
 
 /// Errors: what the readers say; kMalformed when tokenizer and tensors differ in tokens.
 Result<ModelFile> open_model(const std::string& path);
+
+/// The KV cache's geometry as the flags ask for it. Errors: those of model::make_geometry.
+Result<kv::Geometry> geometry_of(const model::ModelSpec& spec, const ComputeFlags& flags);
 
 struct LoadedTemplate {
   std::unique_ptr<text::ChatTemplate> compiled;

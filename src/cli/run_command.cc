@@ -77,12 +77,8 @@ Result<RunResult> generate(const RunFlags& flags, const text::Tokenizer& tokeniz
     fed = tokens.size();
     const sampling::Sampled sampled = sampler.sample(logits, flags.sampling, 0, tokens.size());
     if (sampled.token.value < 0) {
-      return Error{
-          ErrorCode::kInternal,
-          fmt::format("the model's scores for token {} are not numbers (infinity or NaN): a "
-                      "value left the range of its type; try --kv-type bf16 or f32, or "
-                      "check the model file",
-                      tokens.size())};
+      return Error{ErrorCode::kInternal,
+                   fmt::format("token {}: {}", tokens.size(), sampling::kNoNumbers)};
     }
     if (result.tokens.empty()) first = clock.now();
     result.tokens.push_back(sampled.token);
@@ -163,10 +159,7 @@ Status run(const RunFlags& flags) {
                     prompt_tokens, flags.tokens, spec.context)};
   }
 
-  const KvTypes kv_types = kv_types_of(flags.compute);
-  PW_ASSIGN_OR_RETURN(
-      const kv::Geometry geometry,
-      model::make_geometry(spec, flags.compute.block_tokens, kv_types.key, kv_types.value));
+  PW_ASSIGN_OR_RETURN(const kv::Geometry geometry, geometry_of(spec, flags.compute));
   model::CpuExecutorOptions options;
   options.threads = flags.compute.threads;
   options.blocks.assign(geometry.groups.size(),

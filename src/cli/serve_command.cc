@@ -242,10 +242,7 @@ Status serve(const ServeFlags& flags) {
   const model::ModelSpec& spec = model.spec;
   PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template,
                       load_template(*model.file, flags.chat_template));
-  const KvTypes kv_types = kv_types_of(flags.compute);
-  PW_ASSIGN_OR_RETURN(
-      const kv::Geometry geometry,
-      model::make_geometry(spec, flags.compute.block_tokens, kv_types.key, kv_types.value));
+  PW_ASSIGN_OR_RETURN(const kv::Geometry geometry, geometry_of(spec, flags.compute));
   const PoolWish wish{flags.kv_memory, flags.max_context, flags.step_tokens};
   PW_ASSIGN_OR_RETURN(const Pool pool, size_pool(wish, spec, geometry));
   PW_RETURN_IF_ERROR(check_floors(flags, keys, geometry, pool));

@@ -47,11 +47,7 @@ void Core::complete_runs(const model::LogitsView& logits) {
       finish_prefill_only(job);
     }
   }
-  fail(nonsense,
-       {ErrorCode::kInternal,
-        "the model's scores for the next token are not numbers (infinity or NaN): a value "
-        "left the range of its type; serve with --kv-type bf16 or f32, or check the model "
-        "file"});
+  if (!nonsense.empty()) fail(nonsense, {ErrorCode::kInternal, std::string(sampling::kNoNumbers)});
 }
 
 /// The next stretch of a prompt whose log-probabilities were asked for; `row` moves on by the rows
