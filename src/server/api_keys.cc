@@ -5,15 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <system_error>
 #include <type_traits>
 #include <utility>
+
+#include "base/text_file.h"
 
 namespace pagewise::server {
 namespace {
@@ -52,9 +48,8 @@ bool is_name(std::string_view text) {
 }
 
 constexpr std::string_view kAttributes =
-    "name=, tenant=, public, max-requests=, max-tokens=, floor=, ceiling= and admin, each behind "
-    "the "
-    "key";
+    "name=, tenant=, public, max-requests=, max-tokens=, floor=, ceiling= and admin, "
+    "each behind the key";
 
 constexpr uint64_t kBlocksMax = 1'000'000'000;
 
@@ -197,16 +192,8 @@ std::vector<engine::NamespaceQuota> ApiKeys::quotas() const {
 }
 
 Result<ApiKeys> ApiKeys::from_file(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: a directory; give a file with one key a line", path)};
-  }
-  std::ifstream file(path);
-  if (!file) return Error{ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
-  std::stringstream text;
-  text << file.rdbuf();
-  PW_ASSIGN_OR_RETURN(ApiKeys keys, from_text(text.str(), path));
+  PW_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, "a file with one key a line"));
+  PW_ASSIGN_OR_RETURN(ApiKeys keys, from_text(text, path));
   if (!keys.configured()) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("{}: no key in it; give one key a line", path)};

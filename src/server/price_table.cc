@@ -4,16 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/json.h"
+#include "base/text_file.h"
 #include "server/json_text.h"
 #include "server/served_model.h"
 
@@ -105,8 +102,7 @@ class Reader {
   }
   void only(const json::object& object, std::initializer_list<std::string_view> known) {
     for (const auto& field : object) {
-      if (std::find(known.begin(), known.end(), std::string_view(field.key())) != known.end())
-        continue;
+      if (contains(known, std::string_view(field.key()))) continue;
       complain(fmt::format("'{}' is not a field here; there are {}", valid_utf8(field.key()),
                            fmt::join(known, ", ")));
     }
@@ -122,16 +118,8 @@ class Reader {
 }  // namespace
 
 Result<PriceTable> PriceTable::from_file(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: a directory; give a JSON file of prices", path)};
-  }
-  std::ifstream file(path);
-  if (!file) return Error{ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
-  std::stringstream text;
-  text << file.rdbuf();
-  return from_text(text.str(), path);
+  PW_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, "a JSON file of prices"));
+  return from_text(text, path);
 }
 
 Result<PriceTable> PriceTable::from_text(std::string_view text, const std::string& path) {

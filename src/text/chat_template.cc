@@ -4,14 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <system_error>
 #include <utility>
 
+#include "base/text_file.h"
 #include "text/jinja/eval.h"
 #include "text/jinja/parser.h"
 #include "text/utf8.h"
@@ -262,17 +258,9 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view sou
 }
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::from_file(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: a directory; give a file with a chat template", path)};
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
   // One byte more than a template may have tells an endless file from one that just fits.
-  std::string source(jinja::kSourceBytesMax + 1, '\0');
-  file.read(source.data(), static_cast<std::streamsize>(source.size()));
-  source.resize(static_cast<std::size_t>(file.gcount()));
+  PW_ASSIGN_OR_RETURN(std::string source, read_text_file(path, "a file with a chat template",
+                                                         jinja::kSourceBytesMax + 1));
   static constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (source.starts_with(kByteOrderMark)) source.erase(0, kByteOrderMark.size());
   if (source.find_first_not_of(" \t\r\n") == std::string::npos) {

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that a person names on the command line, as text.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace pagewise {
+
+/// The file's bytes, the first `bytes_max` of them. Errors: kInvalidArgument for a directory, which
+/// says to give `wanted` ("a file with one key a line"); kIo with the system's words.
+Result<std::string> read_text_file(const std::string& path, std::string_view wanted,
+                                   std::size_t bytes_max = SIZE_MAX);
+
+}  // namespace pagewise
