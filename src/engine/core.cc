@@ -394,9 +394,8 @@ void Core::report_admission(Job& job, const kv::Admitted& admitted, TimeNs looku
   const double token_ns =
       prefill_rows_ == 0 ? 0
                          : static_cast<double>(prefill_ns_) / static_cast<double>(prefill_rows_);
-  const uint32_t tokens_min =
-      options_.cache_tokens_min == 0 ? cache_->block_tokens() : options_.cache_tokens_min;
-  ledger_.admit({job.request.cache, admission, prompt, tokens_min, token_ns, job.admitted_ns});
+  ledger_.admit({job.request.cache, admission, prompt, cache_->marker_tokens_min(), token_ns,
+                 job.admitted_ns});
   counters_.cache_read_tokens += admitted.usage.read_tokens;
   counters_.cache_created_tokens +=
       admitted.usage.created_5m_tokens + admitted.usage.created_1h_tokens;

@@ -107,7 +107,7 @@ CacheReport Core::cache_report() const {
     accounts[account].leases_broken = cache_->leases_broken(account);
   }
   for (kv::NamespaceUse& use : cache_->namespaces()) {
-    AccountReport& report = accounts[use.name.substr(0, use.name.find('/'))];
+    AccountReport& report = accounts[std::string(kv::top_namespace(use.name))];
     ++report.namespaces;
     report.blocks_live += use.blocks_live;
     report.blocks_cached += use.blocks_cached;

@@ -64,8 +64,8 @@ struct Stats {
   uint64_t prompt_tokens = 0, generation_tokens = 0;
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   uint64_t cache_created_tokens = 0, cache_read_tokens = 0;  // contractual
-  TimeNs prefill_saved_ns =
-      0;  // what reused tokens would have taken to compute (docs/operating.md)
+  /// What reused tokens would have taken to compute (docs/operating.md).
+  TimeNs prefill_saved_ns = 0;
   uint64_t preemptions = 0, evictions = 0, leases_broken = 0, leases_refused = 0;
   uint64_t evictions_ceiling = 0, evictions_below_floor = 0;  // of the evictions (kv_cache.h)
   uint64_t prefix_waits = 0;     // requests that waited for a prefix that another was computing

@@ -214,8 +214,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     }
   }
   void on_broken(NodeId root) override {
-    const std::string_view name = space_of_root[root.value]->first;
-    const std::string_view top = name.substr(0, name.find('/'));
+    const std::string_view top = top_namespace(space_of_root[root.value]->first);
     auto found = leases_broken.find(top);
     if (found == leases_broken.end()) found = leases_broken.emplace(top, 0).first;
     ++found->second;
@@ -386,7 +385,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   }
 
   QuotaId quota_of(std::string_view name) const {
-    const auto found = quota_by_name.find(name.substr(0, name.find('/')));
+    const auto found = quota_by_name.find(top_namespace(name));
     return found == quota_by_name.end() ? kNoQuota : QuotaId(found->second);
   }
 
@@ -1428,6 +1427,7 @@ Status KvCache::resize(std::span<const uint32_t> blocks, std::vector<FreshBlock>
 }
 
 uint32_t KvCache::block_tokens() const { return impl_->config.block_tokens; }
+uint32_t KvCache::marker_tokens_min() const { return impl_->config.cache_tokens_min; }
 
 uint32_t KvCache::groups() const { return impl_->groups(); }
 

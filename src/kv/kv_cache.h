@@ -269,6 +269,8 @@ class KvCache {
   std::optional<TimeNs> next_expiry() const;
 
   uint32_t block_tokens() const;
+  /// What a marked prefix must have at least to count.
+  uint32_t marker_tokens_min() const;
   uint32_t groups() const;
   uint32_t window(uint32_t group) const;
   /// Whether another request could read this block's contents now.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/ids.h"
 
@@ -22,6 +23,11 @@ struct NamespaceQuota {
   /// as it has any. It never bounds what is in use. 0: none.
   uint32_t ceiling_blocks = 0;
 };
+
+/// The namespace itself, or the one that it stands below.
+inline std::string_view top_namespace(std::string_view name) {
+  return name.substr(0, name.find('/'));
+}
 
 /// Who shares a floor and a ceiling; 0: those that have neither.
 using QuotaId = StrongId<struct QuotaTag, uint32_t>;
