@@ -113,47 +113,37 @@ struct FiveBitType : NibbleType {
   static constexpr std::size_t kQuantBytes = kQ5BlockBytes;
 };
 
-struct TypeQ4_0 : NibbleType {
-  static constexpr int kCodeOffset = 8;
+// Panels of pairs of blocks: a scale and no minimum.
+template <typename Codes>
+struct TypeOfPairs : Codes {
   static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_of_pair_at<kQuantBytes>(panel, b);
+    return block_of_pair_at<Codes::kQuantBytes>(panel, b);
   }
 };
-
-struct TypeIQ4_NL : NibbleType {
+struct TypeQ4_0 : TypeOfPairs<NibbleType> {
+  static constexpr int kCodeOffset = 8;
+};
+struct TypeIQ4_NL : TypeOfPairs<NibbleType> {
   static constexpr int kCodeOffset = PAGEWISE_DOT4 ? 128 : 0;  // see add_products
   static constexpr bool kLookup = true;
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_of_pair_at<kQuantBytes>(panel, b);
-  }
 };
-
-struct TypeQ4_1 : NibbleType {
-  static constexpr bool kHasMinimum = true;
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_at<kQuantBytes>(panel, b);
-  }
-  static HWY_INLINE F32 minimum(const BlockAt& at, std::size_t lane) {
-    return load_halves(at.scales + 32 + 2 * lane);
-  }
-};
-
-struct TypeQ5_0 : FiveBitType {
+struct TypeQ5_0 : TypeOfPairs<FiveBitType> {
   static constexpr int kCodeOffset = 16;
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_of_pair_at<kQuantBytes>(panel, b);
-  }
 };
 
-struct TypeQ5_1 : FiveBitType {
+// Panels of single blocks: a scale and a minimum.
+template <typename Codes>
+struct TypeWithMinimum : Codes {
   static constexpr bool kHasMinimum = true;
   static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_at<kQuantBytes>(panel, b);
+    return block_at<Codes::kQuantBytes>(panel, b);
   }
   static HWY_INLINE F32 minimum(const BlockAt& at, std::size_t lane) {
     return load_halves(at.scales + 32 + 2 * lane);
   }
 };
+using TypeQ4_1 = TypeWithMinimum<NibbleType>;
+using TypeQ5_1 = TypeWithMinimum<FiveBitType>;
 
 // Q4_K and Q5_K.
 template <typename Codes>

@@ -156,58 +156,44 @@ int nibble_at(const uint8_t* nibbles, std::size_t lane, std::size_t k) {
   return (nibbles[64 * (k % 16 / 4) + 4 * lane + k % 4] >> (k / 16 * 4)) & 15;
 }
 
-void block_q4_1(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
-  panel += b * kQ4BlockBytes;
-  const float d = half_at(panel + 2 * lane);
-  const float m = half_at(panel + 32 + 2 * lane);
-  for (std::size_t k = 0; k < kQuantBlock; ++k)
-    out[k] = d * static_cast<float>(nibble_at(panel + 64, lane, k)) + m;
-}
-
 int five_bits_at(const uint8_t* high, std::size_t lane, std::size_t k) {
   return nibble_at(high + 64, lane, k) | ((high[4 * lane + k % 4] >> (k / 4)) & 1) << 4;
 }
 
-void block_q4_0(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
-  const uint8_t* pair = panel + b / 2 * kQ40PairBytes;
-  const float d = half_at(pair + b % 2 * 2 * kPanelOutputs + 2 * lane);
-  const uint8_t* nibbles = pair + 64 + b % 2 * kNibbleBytes;
-  for (std::size_t k = 0; k < kQuantBlock; ++k)
-    out[k] = d * static_cast<float>(nibble_at(nibbles, lane, k) - 8);
+// Value k of a block without its scale, from where the lane's codes stand.
+int value_q4_0(const uint8_t* codes, std::size_t lane, std::size_t k) {
+  return nibble_at(codes, lane, k) - 8;
+}
+int value_iq4_nl(const uint8_t* codes, std::size_t lane, std::size_t k) {
+  return kIq4NlValues[nibble_at(codes, lane, k)];
+}
+int value_q5_0(const uint8_t* codes, std::size_t lane, std::size_t k) {
+  return five_bits_at(codes, lane, k) - 16;
+}
+int value_q8_0(const uint8_t* codes, std::size_t lane, std::size_t k) {
+  return codes[64 * (k / 4) + 4 * lane + k % 4] - 128;
 }
 
-void block_iq4_nl(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
-  const uint8_t* pair = panel + b / 2 * kQ40PairBytes;
+// Panels of pairs of blocks: both scales, then the codes of one and of the other.
+template <std::size_t kCodeBytes,
+          int (*kValue)(const uint8_t* codes, std::size_t lane, std::size_t k)>
+void block_of_pair(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
+  const uint8_t* pair = panel + b / 2 * (64 + 2 * kCodeBytes);
   const float d = half_at(pair + b % 2 * 2 * kPanelOutputs + 2 * lane);
-  const uint8_t* nibbles = pair + 64 + b % 2 * kNibbleBytes;
+  const uint8_t* codes = pair + 64 + b % 2 * kCodeBytes;
   for (std::size_t k = 0; k < kQuantBlock; ++k)
-    out[k] = d * static_cast<float>(kIq4NlValues[nibble_at(nibbles, lane, k)]);
+    out[k] = d * static_cast<float>(kValue(codes, lane, k));
 }
 
-void block_q5_0(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
-  const uint8_t* pair = panel + b / 2 * kQ5PairBytes;
-  const float d = half_at(pair + b % 2 * 2 * kPanelOutputs + 2 * lane);
-  const uint8_t* high = pair + 64 + b % 2 * kQ5BlockBytes;
-  for (std::size_t k = 0; k < kQuantBlock; ++k)
-    out[k] = d * static_cast<float>(five_bits_at(high, lane, k) - 16);
-}
-
-void block_q5_1(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
-  panel += b * kQ51BlockBytes;
+// Panels of single blocks: scale, minimum, codes.
+template <std::size_t kCodeBytes,
+          int (*kCode)(const uint8_t* codes, std::size_t lane, std::size_t k)>
+void block_with_minimum(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
+  panel += b * (64 + kCodeBytes);
   const float d = half_at(panel + 2 * lane);
   const float m = half_at(panel + 32 + 2 * lane);
   for (std::size_t k = 0; k < kQuantBlock; ++k)
-    out[k] = d * static_cast<float>(five_bits_at(panel + 64, lane, k)) + m;
-}
-
-void block_q8_0(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
-  const uint8_t* pair = panel + b / 2 * kQ8PairBytes;
-  const float d = half_at(pair + b % 2 * 2 * kPanelOutputs + 2 * lane);
-  const uint8_t* quants = pair + 64 + b % 2 * kQ8BlockBytes + 4 * lane;
-  for (std::size_t k = 0; k < kQuantBlock; ++k) {
-    const int value = quants[64 * (k / 4) + k % 4] - 128;
-    out[k] = d * static_cast<float>(value);
-  }
+    out[k] = d * static_cast<float>(kCode(panel + 64, lane, k)) + m;
 }
 
 template <std::size_t kBlockBytes>
@@ -263,12 +249,18 @@ float same(float x) { return x; }
 
 constexpr std::size_t kPair = 2 * kQuantBlock;
 constexpr Packing kPackings[] = {
-    {TensorType::kQ4_0, true, kPair, kQ40PairBytes, pack_q4_0, unpack<block_q4_0>},
-    {TensorType::kQ4_1, true, kQuantBlock, kQ4BlockBytes, pack_q4_1, unpack<block_q4_1>},
-    {TensorType::kQ5_0, true, kPair, kQ5PairBytes, pack_q5_0, unpack<block_q5_0>},
-    {TensorType::kQ5_1, true, kQuantBlock, kQ51BlockBytes, pack_q5_1, unpack<block_q5_1>},
-    {TensorType::kQ8_0, true, kPair, kQ8PairBytes, pack_q8_0, unpack<block_q8_0>},
-    {TensorType::kIQ4_NL, true, kPair, kQ40PairBytes, pack_q4_0, unpack<block_iq4_nl>},
+    {TensorType::kQ4_0, true, kPair, kQ40PairBytes, pack_q4_0,
+     unpack<block_of_pair<kNibbleBytes, value_q4_0>>},
+    {TensorType::kQ4_1, true, kQuantBlock, kQ4BlockBytes, pack_q4_1,
+     unpack<block_with_minimum<kNibbleBytes, nibble_at>>},
+    {TensorType::kQ5_0, true, kPair, kQ5PairBytes, pack_q5_0,
+     unpack<block_of_pair<kQ5BlockBytes, value_q5_0>>},
+    {TensorType::kQ5_1, true, kQuantBlock, kQ51BlockBytes, pack_q5_1,
+     unpack<block_with_minimum<kQ5BlockBytes, five_bits_at>>},
+    {TensorType::kQ8_0, true, kPair, kQ8PairBytes, pack_q8_0,
+     unpack<block_of_pair<kQ8BlockBytes, value_q8_0>>},
+    {TensorType::kIQ4_NL, true, kPair, kQ40PairBytes, pack_q4_0,
+     unpack<block_of_pair<kNibbleBytes, value_iq4_nl>>},
     {TensorType::kQ4_K, true, kSuperBlock, kQ4KSuperBytes, pack_k_with_minima<false>,
      unpack<block_k_with_minima<kNibbleBytes>>},
     {TensorType::kQ5_K, true, kSuperBlock, kQ5KSuperBytes, pack_k_with_minima<true>,
