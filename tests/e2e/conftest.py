@@ -41,6 +41,15 @@ def eventually(condition, seconds=30):
         time.sleep(0.02)
 
 
+def check_warm_usage(cold, warm):
+    """OpenAI usage of a prompt of more than 900 tokens, new and then sent again (C11)."""
+    assert cold.prompt_tokens == warm.prompt_tokens > 900
+    assert cold.prompt_tokens_details.cached_tokens < 64
+    assert warm.prompt_tokens_details.cached_tokens == warm.prompt_tokens - 1
+    for found in (cold, warm):
+        assert found.total_tokens == found.prompt_tokens + found.completion_tokens
+
+
 class Server:
     """A running server and ways to ask it."""
 

@@ -10,7 +10,8 @@ import pytest
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched
 import litellm  # noqa: E402
 
-from conftest import serving  # noqa: E402
+from conftest import check_warm_usage  # noqa: E402
+from own_server import nothing_leased, server  # noqa: E402, F401
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
@@ -20,18 +21,6 @@ RULE = "The guests of this house close the door behind them. "
 
 def text(words, **more):
     return {"type": "text", "text": words, **more}
-
-
-@pytest.fixture(scope="module")
-def server():
-    """One of its own: what is leased here takes no other test's share."""
-    with serving("--kv-memory", "512MiB", "--alias", "*") as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def nothing_leased(server):
-    server.ok("/v1/cache/clear", {})
 
 
 class Vendor:
@@ -107,12 +96,7 @@ def test_c11_usage_adds_up_on_chat(server, nonce, name, streamed):
                                         max_tokens=3, messages=messages, **more)
         return [chunk.usage for chunk in answer if getattr(chunk, "usage", None)][-1] if streamed else answer.usage
 
-    cold, warm = usage(), usage()
-    assert cold.prompt_tokens == warm.prompt_tokens > 900
-    assert cold.prompt_tokens_details.cached_tokens < 64
-    assert warm.prompt_tokens_details.cached_tokens == warm.prompt_tokens - 1
-    for found in (cold, warm):
-        assert found.total_tokens == found.prompt_tokens + found.completion_tokens
+    check_warm_usage(usage(), usage())
 
 
 C10 = {  # system, messages, words of the refusal; None: answered

@@ -7,6 +7,7 @@ import concurrent.futures
 import pytest
 
 from conftest import serving
+from own_server import nothing_leased, server  # noqa: F401
 
 RULE = "Rule {}: keep your desk clean, greet the guests and close the door behind you. "
 MINUTES, HOUR = "5m", "1h"
@@ -51,18 +52,6 @@ class Case:
         assert usage["cache_creation_input_tokens"] == sum(by_ttl.values())
         return (usage["cache_read_input_tokens"], by_ttl["ephemeral_5m_input_tokens"],
                 by_ttl["ephemeral_1h_input_tokens"], usage["input_tokens"])
-
-
-@pytest.fixture(scope="module")
-def server():
-    """One of its own: what is leased here takes no other test's share."""
-    with serving("--kv-memory", "512MiB", "--alias", "*") as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def nothing_leased(server):
-    server.ok("/v1/cache/clear", {})
 
 
 @pytest.fixture
