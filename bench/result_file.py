@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files in bench/results: one JSON and one Markdown file a run, which say what code and machine they are of."""
 
+import argparse
 import datetime
 import json
 import os
@@ -54,6 +55,23 @@ def shown(words):
     """A command line without this machine's folders."""
     return [word if not os.path.isabs(word) else os.path.relpath(word, ROOT)
             if pathlib.Path(word).is_relative_to(ROOT) else os.path.basename(word) for word in map(str, words)]
+
+
+def arguments(description, rounds=None):
+    """The flags that measurements of the program have in common; a caller adds its own, and reads all by parsed()."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--results", type=pathlib.Path, help="folder of the result files (default: bench/results)")
+    return parser
+
+
+def parsed(parser):
+    args = parser.parse_args()
+    refuse_debug_build(args.pagewise)
+    return args
 
 
 def refuse_debug_build(program):

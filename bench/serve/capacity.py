@@ -13,10 +13,8 @@ usage: bench/serve/capacity.py [--llama-server PATH] (`./dev bench capacity`)
 Writes bench/results/capacity-<commit>-<time>.{md,json}.
 """
 
-import argparse
 import asyncio
 import json
-import os
 import pathlib
 import sys
 import time
@@ -156,14 +154,10 @@ def table(found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
+    parser = result_file.arguments(__doc__.splitlines()[0])
     parser.add_argument("--llama-server", help="path of a llama-server program; `none` leaves llama.cpp out")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--conversations", type=int, help="how many; default as many as fit")
-    parser.add_argument("--results", type=pathlib.Path, help="folder of the result files")
-    args = parser.parse_args()
-    result_file.refuse_debug_build(args.pagewise)
+    args = result_file.parsed(parser)
     result = result_file.Result("capacity", "Conversations held at once in 1 GiB of KV")
     found = measure(args)
     result.facts.update(threads=args.threads, mix=MIX, context=CONTEXT, pool_bytes=POOL_BYTES, figures=found)

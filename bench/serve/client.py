@@ -16,7 +16,7 @@ import time
 class Request:
     prompt: list  # token ids
     tokens: int  # of the answer; end-of-text does not end it
-    cache: bool = True
+    more: dict = dataclasses.field(default_factory=dict)  # further fields of the body
 
 
 @dataclasses.dataclass
@@ -27,6 +27,7 @@ class Timing:
     tokens: int = 0
     prompt_tokens: int = 0
     cached: int = 0
+    text: str = ""
     complete: bool = False
     headers: dict = dataclasses.field(default_factory=dict)
 
@@ -42,7 +43,7 @@ class Timing:
 
 def body_of(request, model):
     return {"model": model, "prompt": request.prompt, "max_tokens": request.tokens, "temperature": 0, "ignore_eos": True,
-            "stream": True, "stream_options": {"include_usage": True}, "cache_prompt": request.cache}
+            "stream": True, "stream_options": {"include_usage": True}, "cache_prompt": True, **request.more}
 
 
 def generate(port, requests, model, limit_s=None):
@@ -94,8 +95,9 @@ def timing_of(sent, received):
         event = json.loads(line[6:])
         if "error" in event:
             sys.exit(f"the server answered: {event['error']}")
-        if any(choice.get("text") for choice in event.get("choices") or []):
+        if piece := "".join(choice.get("text") or "" for choice in event.get("choices") or []):
             timing.stamps.append(at)
+            timing.text += piece
         if usage := event.get("usage"):
             timing.tokens = usage["completion_tokens"]
             timing.prompt_tokens = usage["prompt_tokens"]

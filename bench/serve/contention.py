@@ -10,9 +10,7 @@ usage: bench/serve/contention.py [--rounds 5] [--llama-server PATH] (`./dev benc
 Writes bench/results/contention-<commit>-<time>.{md,json}.
 """
 
-import argparse
 import contextlib
-import os
 import pathlib
 import subprocess
 import sys
@@ -67,15 +65,10 @@ def table(found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
+    parser = result_file.arguments(__doc__.splitlines()[0], 5)
     parser.add_argument("--llama-server", help="path of a llama-server program; `none` leaves llama.cpp out")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--results", type=pathlib.Path, help="folder of the result files")
-    args = parser.parse_args()
-    result_file.refuse_debug_build(args.pagewise)
+    args = result_file.parsed(parser)
     result = result_file.Result("contention", "Beside a process that burns a core")
     with contextlib.ExitStack() as stack:
         engines = [stack.enter_context(servers.Pagewise(args.pagewise, MODEL, args.threads))]

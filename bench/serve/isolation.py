@@ -10,53 +10,48 @@ usage: bench/serve/isolation.py [--rounds 20] [--tokens 600]
 Writes bench/results/isolation-<commit>-<time>.{json,md}.
 """
 
-import argparse
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench/serve")]
 
+from client import Request
 from figures import spread, summary, table
-from result_file import Result, refuse_debug_build
-from timed_server import PROGRAM, TimedServer, random_ids
+from prompts import random_ids
+from result_file import Result, arguments, parsed
+from servers import Pagewise
 
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 BAR = 0.10
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20)
+    parser = arguments(__doc__.splitlines()[0], 20)
     parser.add_argument("--tokens", type=int, default=600)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--pagewise", type=pathlib.Path, default=PROGRAM)
-    parser.add_argument("--results", type=pathlib.Path, help="folder of the result (default bench/results)")
-    args = parser.parse_args()
-    refuse_debug_build(args.pagewise)
+    args = parsed(parser)
     result = Result("isolation", "Time to first token of what another caller has cached")
-    server = TimedServer(args.pagewise, MODEL, "--threads", args.threads, "--kv-memory", "256MiB")
     times = {"cold": [], "cached by another salt": [], "cached by the same salt": []}
+    with Pagewise(args.pagewise, MODEL, args.threads, "--kv-memory", "256MiB") as server:
+        def send(prompt, salt):
+            return server.generate([Request(prompt, 2, {"cache_salt": salt})])[0]
 
-    def take(case, prompt, salt, cached):
-        milliseconds, hit = server.first_token(prompt, cache_salt=salt)
-        if hit != cached:
-            sys.exit(f"{case}: {hit} tokens were read from the cache, not {cached}")
-        times[case].append(milliseconds)
+        def take(case, prompt, salt, cached):
+            timing = send(prompt, salt)
+            if timing.cached != cached:
+                sys.exit(f"{case}: {timing.cached} tokens were read from the cache, not {cached}")
+            times[case].append(1e3 * timing.first_s)
 
-    try:
-        server.first_token(random_ids(args.tokens, "warm-up"))
+        send(random_ids(args.tokens, "warm-up"), "X")
         for i in range(args.rounds):
             known = random_ids(args.tokens, f"known {i}")
-            server.first_token(known, cache_salt="X")
+            send(known, "X")
             # In turns, and the first of the two changes: a machine that drifts slows both.
             takes = [lambda i=i: take("cold", random_ids(args.tokens, f"new {i}"), "Y", 0),
                      lambda known=known: take("cached by another salt", known, "Y", 0)]
             for one in takes if i % 2 == 0 else reversed(takes):
                 one()
             take("cached by the same salt", known, "X", args.tokens - 1)
-    finally:
-        server.end()
     rows = {case: summary(found) for case, found in times.items()}
     apart = rows["cached by another salt"]["median"] / rows["cold"]["median"] - 1
     result.facts |= {"model": MODEL.stem, "rounds": args.rounds, "tokens": args.tokens, "unit": "ms", "rows": rows,

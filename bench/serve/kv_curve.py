@@ -9,9 +9,7 @@ usage: bench/serve/kv_curve.py [--lengths 64,..,1024] [--rounds 3] [--picture do
 Writes bench/results/kv-<commit>-<time>.{md,json}, and the picture.
 """
 
-import argparse
 import json
-import os
 import pathlib
 import random
 import subprocess
@@ -20,9 +18,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-import curve_picture
 import figures
 import result_file
+from line_picture import line_picture
 from prompts import WORDS
 
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -62,16 +60,18 @@ def point(args, length):
     return found
 
 
+def picture(points, source):
+    """The SVG: linear against quadratic shows only on linear axes."""
+    series = {words: [(p["tokens"], p[key]["median"]) for p in points]
+              for key, words in (("recomputed", "computing all again"), ("cached", "with the KV cache"))}
+    return line_picture("What one more token costs", "tokens before it", "ms", series, source, linear=True)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
+    parser = result_file.arguments(__doc__.splitlines()[0], 3)
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="tokens before the measured ones")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--picture", type=pathlib.Path, help="also draw this SVG file")
-    parser.add_argument("--results", type=pathlib.Path, help="folder of the result files")
-    args = parser.parse_args()
-    result_file.refuse_debug_build(args.pagewise)
+    args = result_file.parsed(parser)
     result = result_file.Result("kv", "A token with the KV cache and without")
     points = [point(args, int(length)) for length in args.lengths.split(",")]
     result.facts.update(threads=args.threads, rounds=args.rounds, model=MODEL.name, points=points)
@@ -82,7 +82,7 @@ def main():
                                      p["recomputed"]["median"] / p["cached"]["median"]] for p in points])]
     path = result.write(args.results)
     if args.picture:
-        args.picture.write_text(curve_picture.svg(points, f"{path.name}, {result.facts['cpu']}"), encoding="utf-8")
+        args.picture.write_text(picture(points, f"{path.name}, {result.facts['cpu']}"), encoding="utf-8")
         print(f"wrote {args.picture}")
 
 

@@ -11,8 +11,6 @@ usage: bench/serve/overhead.py [--streams 32] [--tokens 128] (`./dev bench overh
 Writes bench/results/overhead-<commit>-<time>.{md,json}.
 """
 
-import argparse
-import os
 import pathlib
 import random
 import re
@@ -126,18 +124,13 @@ def rows(found, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser = result_file.arguments(__doc__.splitlines()[0], 5)
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128, help="of each stream")
     parser.add_argument("--prompt-tokens", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--look-ups", type=int, default=50)
     parser.add_argument("--starts", type=int, default=5)
-    parser.add_argument("--results", type=pathlib.Path, help="folder of the result files")
-    args = parser.parse_args()
-    result_file.refuse_debug_build(args.pagewise)
+    args = result_file.parsed(parser)
     result = result_file.Result("overhead", "What the server costs around the model")
     found = measure(args)
     result.facts.update(threads=args.threads, figures=found)

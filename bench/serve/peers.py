@@ -10,7 +10,6 @@ usage: bench/serve/peers.py [--rows decode,shared-32] [--rounds 5] [--llama-serv
 Writes bench/results/peers-<commit>-<time>.{md,json}.
 """
 
-import argparse
 import contextlib
 import functools
 import os
@@ -210,19 +209,14 @@ def markdown(facts):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pagewise", type=pathlib.Path, default=ROOT / "build/release/pagewise")
+    parser = result_file.arguments(__doc__.splitlines()[0], 5)
     parser.add_argument("--llama-server", help="path of a llama-server program; `none` leaves llama.cpp out")
     parser.add_argument("--openvino-python", help="Python with openvino-genai; `none` leaves OpenVINO out")
     parser.add_argument("--vllm-python", help="Python with vLLM, measured too")
     parser.add_argument("--vllm-model", help="its model: a folder with a Hugging Face config and weights")
     parser.add_argument("--rows", help="rows or groups by the beginning of their names, as decode,shared-32")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--results", type=pathlib.Path, help="folder of the result files")
-    args = parser.parse_args()
-    result_file.refuse_debug_build(args.pagewise)
+    args = result_file.parsed(parser)
     if args.vllm_python and not args.vllm_model:
         sys.exit("--vllm-python needs --vllm-model FOLDER: vLLM reads no GGUF file")
     try:

@@ -13,6 +13,12 @@ WORDS = ("the of and to in is that for it as was with be by on not he his but at
          "even most made after also did many off before must well back through years").split()
 
 
+def random_ids(count, seed):
+    """Tokens of no language, for prompts of which not even the first tokens are another's."""
+    draw = random.Random(str(seed))
+    return [draw.randrange(1000, 40000) for _ in range(count)]
+
+
 class Prompts:
     """`tokenize(text)` gives token ids; `seed` makes the prompts of another run others."""
 

@@ -10,17 +10,18 @@ usage: bench/serve/warm_cold.py [--rounds 5] [--lengths 500,1000,2000,4000,8000]
 Writes bench/results/warm-cold-<commit>-<time>.{json,md}, and with --picture the SVG of it.
 """
 
-import argparse
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench/serve")]
 
+from client import Request
 from figures import ratio, spread, summary, table
 from line_picture import line_picture
-from result_file import Result, refuse_debug_build
-from timed_server import PROGRAM, TimedServer, random_ids
+from prompts import random_ids
+from result_file import Result, arguments, parsed
+from servers import Pagewise
 
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 NEW = 16  # tokens at the end of a warm prompt
@@ -31,13 +32,13 @@ def one_round(server, lengths, number_of_round):
     times = {}
     for length in lengths:
         prompt = random_ids(length, f"warm-cold {length} {number_of_round}")
-        cold, hit = server.first_token(prompt)
-        if hit > NEW:
-            sys.exit(f"a cold prompt of {length} tokens read {hit} from the cache")
-        warm, hit = server.first_token(prompt[:-NEW] + random_ids(NEW, f"end {length} {number_of_round}"))
-        if not length - NEW <= hit < length:
-            sys.exit(f"a warm prompt of {length} tokens read {hit} from the cache, not {length - NEW}")
-        times[length] = (cold, warm)
+        (cold,) = server.generate([Request(prompt, 2)])
+        if cold.cached > NEW:
+            sys.exit(f"a cold prompt of {length} tokens read {cold.cached} from the cache")
+        (warm,) = server.generate([Request(prompt[:-NEW] + random_ids(NEW, f"end {length} {number_of_round}"), 2)])
+        if not length - NEW <= warm.cached < length:
+            sys.exit(f"a warm prompt of {length} tokens read {warm.cached} from the cache, not {length - NEW}")
+        times[length] = (1e3 * cold.first_s, 1e3 * warm.first_s)
     return times
 
 
@@ -50,27 +51,19 @@ def picture(facts):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = arguments(__doc__.splitlines()[0], 5)
     parser.add_argument("--lengths", default="500,1000,2000,4000,8000")
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--pagewise", type=pathlib.Path, default=PROGRAM)
     parser.add_argument("--picture", type=pathlib.Path, help="write the SVG here")
-    parser.add_argument("--results", type=pathlib.Path, help="folder of the result (default bench/results)")
-    args = parser.parse_args()
+    args = parsed(parser)
     lengths = [int(length) for length in args.lengths.split(",")]
-    refuse_debug_build(args.pagewise)
     result = Result("warm-cold", "Warm and cold time to first token")
-    server = TimedServer(args.pagewise, MODEL, "--threads", args.threads, "--kv-memory", "384MiB", "--max-context", 8192)
-    try:
+    with Pagewise(args.pagewise, MODEL, args.threads, "--kv-memory", "384MiB", "--max-context", 8192) as server:
         one_round(server, lengths[:1], "warm-up")
         rounds = []
         for i in range(args.rounds):
             rounds.append(one_round(server, lengths, i))
             print(f"round {i + 1}: " + ", ".join(f"{n}: {c:.0f} / {w:.1f} ms" for n, (c, w) in rounds[-1].items()),
                   flush=True)
-    finally:
-        server.end()
     rows = []
     for length in lengths:
         cold, warm = (summary([r[length][side] for r in rounds]) for side in (0, 1))

@@ -17,9 +17,9 @@ class Bounded(Exception):
     """A row that would take longer than LATE_SECONDS."""
 
 
-def one(engine, prompt, tokens, cache=True):
+def one(engine, prompt, tokens):
     """The timing of one request alone; ends the run when the engine did something else than was asked."""
-    timing = engine.generate([Request(prompt, tokens, cache)], LATE_SECONDS)[0]
+    timing = engine.generate([Request(prompt, tokens)], LATE_SECONDS)[0]
     if not timing.complete:
         raise Bounded(f"> {LATE_SECONDS} s")
     # A model with a begin-of-sequence token may have it added.

@@ -16,8 +16,8 @@ sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench/serve")]
 
 import capacity
 import client
-import curve_picture
 import figures
+import kv_curve
 import limits
 import peers
 import prompts
@@ -168,7 +168,7 @@ def test_the_mix_of_conversations_fills_the_pool_and_one_more_does_not_fit():
 
 def test_the_picture_is_xml_with_a_line_for_each_series():
     points = [{"tokens": n, "cached": {"median": 3.0}, "recomputed": {"median": n / 10}} for n in (64, 512, 1024)]
-    picture = xml.etree.ElementTree.fromstring(curve_picture.svg(points, "kv-<commit>.json"))
+    picture = xml.etree.ElementTree.fromstring(kv_curve.picture(points, "kv-<commit>.json"))
     lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
     assert [len(line.get("points").split()) for line in lines] == [3, 3]
 
