@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "kernels/linear/linear_float.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 //
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstring>
@@ -49,7 +50,7 @@ HWY_INLINE void add_columns(const uint8_t* panel, std::size_t panel_bytes, std::
     F32 w[P][kVectors];
     for (std::size_t p = 0; p < P; ++p) {
       const uint8_t* from = panel + p * panel_bytes + k * kPanelOutputs * sizeof(Element);
-      prefetch_line(from + ahead);
+      hwy::Prefetch(from + ahead);
       for (std::size_t v = 0; v < kVectors; ++v)
         w[p][v] = Load::load(reinterpret_cast<const Element*>(from) + v * kLanes);
     }
