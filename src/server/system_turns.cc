@@ -31,6 +31,7 @@ bool loses_inner_system_turn(const GenerationRequest& request,
       if (is_inner_system(request.turns, i)) wanted.insert(origin);
     }
   }
+  if (wanted.empty()) return false;
   for (const text::OriginSpan& span : rendered.spans) {
     if (span.end > span.begin) wanted.erase(span.origin);
   }
