@@ -69,16 +69,6 @@ CLI::Validator size_text() {
           ""};
 }
 
-void add_model_argument(CLI::App& command, std::string& path, std::string_view description) {
-  command.add_option("MODEL", path, std::string(description))
-      ->required()
-      ->check(CLI::Validator(
-          [](std::string& text) -> std::string {
-            return text.empty() ? "the path is empty; name a GGUF file" : "";
-          },
-          ""));
-}
-
 void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
   command.add_option("--threads", flags.threads, "Compute threads; 0: one a core")
       ->capture_default_str()

@@ -23,9 +23,6 @@ CLI::Validator whole_in(uint64_t low, uint64_t high);
 /// A size as parse_size reads it.
 CLI::Validator size_text();
 
-/// MODEL, the file that the command is about.
-void add_model_argument(CLI::App& command, std::string& path, std::string_view description);
-
 /// How a model is computed and its KV kept.
 struct ComputeFlags {
   uint32_t threads = 0;
