@@ -55,6 +55,9 @@ server::ServedModel describe_model(const text::Tokenizer& tokenizer,
   server::ServedModel served;
   served.tokenizer = &tokenizer;
   served.chat_template = chat_template.compiled.get();
+  if (served.chat_template != nullptr) {
+    served.tool_format = server::tools::detect_tool_format(*served.chat_template);
+  }
   served.no_template_reason = chat_template.problem;
   served.local_time_s = local_time_s;
   if (const auto bos = tokenizer.bos()) served.bos_token = tokenizer.token_bytes(*bos);

@@ -44,6 +44,8 @@ struct Request {
   std::vector<std::string> stops;
   bool ignore_eos = false;
   bool want_control_text = false;  // control tokens appear in the text (raw completions may ask)
+  /// These appear in any case: what a model writes around its tool calls.
+  std::vector<TokenId> control_text = {};
   /// Log-probabilities of the prompt's own tokens, and this many of the best in each place;
   /// negative: none. Every position is then computed: the request reads nothing from the cache, and
   /// its markers do not count; what it computes enters the cache as always.

@@ -413,6 +413,7 @@ class Api final : public Handler {
     context.choices = asked.choices;
     context.candidates = asked.candidates;
     context.stops = asked.stops;
+    context.calls = call_rules(asked);
     context.include_usage = asked.include_usage;
     context.logprobs = asked.logprobs;
     context.tokenizer = setup_.model.tokenizer;
@@ -433,6 +434,18 @@ class Api final : public Handler {
     return make_exchange(std::move(exchange));
   }
 
+  /// Where tools may be called, which.
+  std::optional<CallRules> call_rules(const GenerationRequest& asked) const {
+    if (asked.tools.empty() || asked.tool_choice.use == ToolUse::kNone) return std::nullopt;
+    CallRules rules;
+    rules.family = setup_.model.tool_format.family;
+    rules.names = asked.tool_choice.only;
+    for (const Tool& tool : asked.tools) {
+      if (asked.tool_choice.only.empty()) rules.names.push_back(tool.name);
+    }
+    return rules;
+  }
+
   /// Takes the prompt's tokens.
   engine::Request engine_request(const GenerationRequest& asked, Prompt& prompt,
                                  const std::string& name_space, const std::string& account) {
@@ -448,6 +461,10 @@ class Api final : public Handler {
       work.sampling.logprobs = std::max(work.sampling.logprobs, 0);
     }
     work.stops = asked.stops;
+    if (asked.tool_choice.use != ToolUse::kNone && !asked.tools.empty()) {
+      work.control_text =
+          tools::control_tokens(setup_.model.tool_format.syntax(), *setup_.model.tokenizer);
+    }
     work.ignore_eos = asked.ignore_eos;
     if (asked.echo) {
       work.text_before = cut_character(prompt.echo);
