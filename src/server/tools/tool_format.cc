@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "server/tools/json_scanner.h"
+
 namespace pagewise::server::tools {
 namespace {
 
@@ -18,8 +20,7 @@ const CallSyntax kSyntaxes[] = {
      true,
      false,
      {},
-     {";"},
-     "parameters"},
+     {";"}},
     {Family::kMistral, "mistral", {"[TOOL_CALLS]"}, false, false, {}, {}},
     {Family::kDeepSeek,
      "deepseek",
@@ -34,8 +35,7 @@ const CallSyntax kSyntaxes[] = {
      false,
      false,
      {"```", "<|END_ACTION|>"},
-     {},
-     "parameters"},
+     {}},
     {Family::kPipedTags,
      "piped tags",
      {"<|tool_call|>", "<tool_call>"},
@@ -138,6 +138,41 @@ std::optional<Family> family_of(std::string_view text) {
   return std::nullopt;
 }
 
+std::size_t white_space_from(std::string_view text, std::size_t at) {
+  return std::min(text.find_first_not_of(" \n\r\t", at), text.size());
+}
+
+/// Reads off `text`, in which a template wrote one call, how it writes them.
+CallForm form_of(std::string_view text, const CallSyntax& syntax) {
+  CallForm form;
+  form.name_key = has(text, "\"tool_name\"") ? "tool_name" : "name";
+  form.arguments_key = has(text, "\"parameters\"") ? "parameters" : "arguments";
+  form.fenced = has(text, "```json");
+  form.tagged = has(text, "[ARGS]");
+  form.open = form.gap = form.close = "";
+  std::size_t at = text.find(syntax.bare ? "{" : "");
+  for (const std::string_view open : syntax.opens) {
+    const std::size_t found = text.find(open);
+    if (found == std::string_view::npos || !form.open.empty()) continue;
+    form.open = open;
+    at = found + open.size();
+  }
+  const std::size_t body = white_space_from(text, at);
+  form.gap = text.substr(at, body - at);
+  form.list = body < text.size() && text[body] == '[' && !form.tagged;
+  JsonScanner scanner;
+  std::size_t end = body;
+  while (end < text.size() && scanner.push(text[end]) == JsonScanner::State::kMore) ++end;
+  if (scanner.state() != JsonScanner::State::kEnd) return form;
+  const std::size_t behind = white_space_from(text, ++end);
+  for (const std::string_view close : syntax.closes) {
+    if (!text.substr(behind).starts_with(close)) continue;
+    form.close = text.substr(end, behind - end + close.size());
+    break;
+  }
+  return form;
+}
+
 }  // namespace
 
 const CallSyntax& syntax_of(Family family) {
@@ -169,14 +204,16 @@ ToolFormat detect_tool_format(const text::ChatTemplate& chat) {
     const std::size_t begin = once->find(kQuestion) + kQuestion.size();
     const std::size_t call = once->find(kFirstCall, begin);
     const std::size_t end = once->find(kResult, begin);
-    const auto family =
-        call < end ? family_of(std::string_view(*once).substr(begin, end - begin)) : std::nullopt;
+    const std::string_view written =
+        call < end ? std::string_view(*once).substr(begin, end - begin) : std::string_view();
+    const auto family = family_of(written);
     if (!family) {
       // Calls in a form that is not read here would come out as text.
       format.writes_tools = format.short_ids = false;
       return format;
     }
     format.family = *family;
+    format.form = form_of(written, format.syntax());
     format.writes_calls = true;
     probe.calls = 2;
     const auto twice = render(chat, probe);

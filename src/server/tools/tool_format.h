@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,10 +38,22 @@ struct CallSyntax {
   std::vector<std::string_view> closes;
   /// Behind a complete call: another one, without a new opening.
   std::vector<std::string_view> again;
-  std::string_view arguments_key = "arguments";
 };
 
 const CallSyntax& syntax_of(Family family);
+
+/// How exactly a template writes a call, for a sampler that lets through nothing else. So that a
+/// call reads in the next prompt as it was written.
+struct CallForm {
+  std::string open = "<tool_call>";         // one of the syntax's openings; empty: a bare object
+  std::string gap = "\n";                   // behind it
+  std::string close = "\n</tool_call>";
+  bool list = false;                        // a list of all calls, else each has an opening
+  std::string name_key = "name";
+  std::string arguments_key = "arguments";
+  bool fenced = false;                      // named arguments stand in ```json
+  bool tagged = false;                      // the name stands in front of [ARGS]
+};
 
 struct ToolFormat {
   Family family = Family::kHermes;
@@ -54,6 +67,8 @@ struct ToolFormat {
   bool short_ids = false;
   bool takes_system = true;   // it takes a system message
   bool needs_system = false;  // and writes the definitions only into one
+
+  CallForm form;
 
   const CallSyntax& syntax() const { return syntax_of(family); }
 };
