@@ -36,6 +36,8 @@ namespace pagewise::grammar {
 
 /// For repeat: as often as one likes.
 inline constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
+/// The largest finite bound of a repeat.
+inline constexpr uint32_t kRepeatMax = 1U << 28;
 /// Levels of JSON objects and arrays inside each other, recursion included.
 inline constexpr uint32_t kNestMax = 32;
 /// Parts of one grammar. A schema that needs more is refused.
@@ -84,7 +86,8 @@ class Builder {
   NodeId choice(std::vector<NodeId> alternatives);
   NodeId optional(NodeId part);
   /// `min` to `max` times `item`, with `separator` between two of them. Neither may be able to be
-  /// empty. Requires: min <= max.
+  /// empty. Requires: min <= max; finite bounds up to
+  /// kRepeatMax.
   NodeId repeat(NodeId item, std::optional<NodeId> separator, uint32_t min, uint32_t max);
 
   /// A part that is defined later; before build(). What it stands for must begin with a byte of its
@@ -120,6 +123,8 @@ class Builder {
  private:
   friend class SchemaCompiler;
 
+  Status check_part(NodeId part);
+  bool is_full() const { return program_.nodes.size() > kNodesMax; }
   NodeId add(const Node& node);
   NodeId add_with_children(Node::Kind kind, const std::vector<NodeId>& children);
   NodeId string_node(const StringRule& rule);

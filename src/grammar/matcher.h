@@ -6,6 +6,7 @@
 // one to the next is remembered, so that most steps are one look into a table (automaton.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,13 +19,16 @@ namespace pagewise::grammar {
 class Automaton;
 class Vocabulary;
 
-/// Memory: about 2 MiB at most, and what one step needs; grows as new states are met, and takes
-/// nothing while the output stays among those that it has been in.
+/// What a matcher remembers of the states that it has met.
+inline constexpr std::size_t kMatcherBytes = std::size_t{2} << 20;
+
+/// Memory: `bytes_max`, more only while one step needs it, and up to 16 masks; grows as new states
+/// are met, and takes nothing while the output stays among those that it has been in.
 ///
 /// Thread: one at a time; copies are apart from each other.
 class Matcher {
  public:
-  explicit Matcher(std::shared_ptr<const Grammar> grammar);
+  explicit Matcher(std::shared_ptr<const Grammar> grammar, std::size_t bytes_max = kMatcherBytes);
   Matcher(const Matcher& other);
   Matcher& operator=(const Matcher& other);
   Matcher(Matcher&&) noexcept;

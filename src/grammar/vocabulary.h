@@ -43,7 +43,7 @@ class Vocabulary {
   // The tree in depth-first order.
   struct Place {
     uint8_t byte = 0;
-    uint16_t depth = 0;  // bytes from the root; 1 at least
+    uint32_t depth = 0;  // bytes from the root; 1 at least
     uint32_t skip = 0;   // the next place that is not behind this one
     int32_t token = -1;  // that is complete here; others in same_
   };
