@@ -20,6 +20,7 @@
 #include "server/prompt.h"
 #include "server/routes.h"
 #include "server/token_routes.h"
+#include "server/tools/call_grammar.h"
 
 namespace pagewise::server {
 namespace {
@@ -382,6 +383,9 @@ class Api final : public Handler {
       if (!prompt) return refuse(request, surface, row.label, prompt.error());
       prompts.push_back(*std::move(prompt));
     }
+    const auto calls =
+        tools::call_grammar(asked, setup_.model.tool_format, *setup_.model.tokenizer);
+    if (!calls) return refuse(request, surface, row.label, calls.error());
     if (key != nullptr) {
       if (const auto error = limit_tokens(*key, prompts, asked, ticket))
         return refuse(request, surface, row.label, *error);
@@ -413,7 +417,7 @@ class Api final : public Handler {
     context.choices = asked.choices;
     context.candidates = asked.candidates;
     context.stops = asked.stops;
-    context.calls = call_rules(asked);
+    context.calls = call_rules(asked, calls->certain);
     context.include_usage = asked.include_usage;
     context.logprobs = asked.logprobs;
     context.tokenizer = setup_.model.tokenizer;
@@ -429,15 +433,17 @@ class Api final : public Handler {
     }
     for (Prompt& prompt : prompts) {
       exchange.requests.push_back(engine_request(asked, prompt, name_space, account));
+      if (calls->grammar != nullptr) exchange.requests.back().grammar = calls->grammar;
       if (asked.echo) context.echo.push_back(std::move(prompt.echo));
     }
     return make_exchange(std::move(exchange));
   }
 
   /// Where tools may be called, which.
-  std::optional<CallRules> call_rules(const GenerationRequest& asked) const {
+  std::optional<CallRules> call_rules(const GenerationRequest& asked, bool certain) const {
     if (asked.tools.empty() || asked.tool_choice.use == ToolUse::kNone) return std::nullopt;
     CallRules rules;
+    rules.certain = certain;
     rules.family = setup_.model.tool_format.family;
     rules.names = asked.tool_choice.only;
     for (const Tool& tool : asked.tools) {

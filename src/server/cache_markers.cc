@@ -32,9 +32,8 @@ std::optional<LeaseClass> parse_cache_control(Fields& fields, const json::object
 
 void check_markers(Fields& fields, const std::vector<MarkerSite>& sites,
                    std::optional<LeaseClass> automatic) {
-  auto found = static_cast<std::size_t>(
-      std::count_if(sites.begin(), sites.end(),
-                    [](const MarkerSite& site) { return site.marker->has_value(); }));
+  auto found = static_cast<std::size_t>(std::count_if(
+      sites.begin(), sites.end(), [](const MarkerSite& site) { return site.marker->has_value(); }));
   std::string automatic_path;
   if (automatic && !sites.empty()) {
     ++found;

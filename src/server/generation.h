@@ -26,7 +26,7 @@ struct Tool {
   json::object parameters;  // a JSON Schema of an object, keys in the client's order
   bool strict = false;      // arguments follow the schema or the request is refused
   std::optional<engine::LeaseClass> marker;
-  std::string path;         // of its schema in the request, for messages
+  std::string path;  // of its schema in the request, for messages
 };
 
 /// Who decides whether a tool is called.

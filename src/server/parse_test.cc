@@ -442,7 +442,7 @@ TEST(AnthropicParse, RefusesTheRowsOfTableE) {
       {content(R"({"type":"hologram"})"), "messages.0.content.0.type: "},                  // 30
       {content(R"({"text":"x"})"), "messages.0.content.0.type: Field required"},           // 31
       {content(R"({"type":"tool_result","tool_use_id":"x","content":"y"})"),
-       "messages.0.content.0: unexpected `tool_use_id`"},               // 33
+       "messages.0.content.0: unexpected `tool_use_id`"},                    // 33
       {messages_with(R"("tool_choice":{"type":"auto"})"), "tool_choice: "},  // 38
       {content(R"({"type":"text","text":"x","cache_control":{"type":"persistent"}})"),
        "messages.0.content.0.cache_control.type: "},  // 43

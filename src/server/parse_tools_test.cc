@@ -137,7 +137,8 @@ TEST(ParseTools, ReadsWhoChoosesTheTool) {
   }
   const std::string allowed =
       R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"MODE","tools":[{"type":"function","function":{"name":"g"}}]}})";
-  for (const auto& [mode, use] : {std::pair{"auto", ToolUse::kAuto}, {"required", ToolUse::kRequired}}) {
+  for (const auto& [mode, use] :
+       {std::pair{"auto", ToolUse::kAuto}, {"required", ToolUse::kRequired}}) {
     std::string body = allowed;
     body.replace(body.find("MODE"), 4, mode);
     const auto request = chat(chat_with(kTools + "," + body));
@@ -170,9 +171,8 @@ TEST(ParseTools, ReadsCallsAndResultsOfBothApisIntoTheSameTurns) {
     const Turn& calls = request->turns[1];
     ASSERT_EQ(calls.blocks.size(), 3U);
     EXPECT_EQ(calls.blocks[0].text, "I look.");
-    EXPECT_EQ(
-        json::serialize(calls.blocks[1].call),
-        R"({"id":"c1","type":"function","function":{"name":"f","arguments":{"b":1,"a":2}}})");
+    EXPECT_EQ(json::serialize(calls.blocks[1].call),
+              R"({"id":"c1","type":"function","function":{"name":"f","arguments":{"b":1,"a":2}}})");
     EXPECT_EQ(tools::call_name(calls.blocks[2]), "g");
     EXPECT_EQ(request->turns[2].role, "tool");
     EXPECT_EQ(request->turns[2].blocks[0].text, "two");
@@ -208,18 +208,20 @@ TEST(ParseTools, RefusesTheRowsOfTableEOnTheChatRoute) {
       R"({"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]})";
   expect_refused(
       {
-          {chat_turns(call), "c1"},                                                     // 32
-          {chat_turns(call + R"(,{"role":"user","content":"x"})"), "messages[1]: "},    // 32
+          {chat_turns(call), "c1"},                                                   // 32
+          {chat_turns(call + R"(,{"role":"user","content":"x"})"), "messages[1]: "},  // 32
           {chat_turns(R"({"role":"tool","tool_call_id":"c1","content":"x"})"),
            "messages[1].role: "},  // 33
           {chat_turns(call + R"(,{"role":"tool","tool_call_id":"c9","content":"x"})"), "'c9'"},
           {chat_turns(call + R"(,{"role":"tool","content":"x"})"), "messages[2].tool_call_id",
            "missing_required_parameter"},
-          {chat_turns(call +
-                      R"(,{"role":"tool","tool_call_id":"c1","content":"x"},{"role":"tool","tool_call_id":"c1","content":"x"})"),
+          {chat_turns(
+               call +
+               R"(,{"role":"tool","tool_call_id":"c1","content":"x"},{"role":"tool","tool_call_id":"c1","content":"x"})"),
            "messages[3].role: "},
-          {chat_with(R"("tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}])"),
-           "tools[1].function.name: "},                                             // 34
+          {chat_with(
+               R"("tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}])"),
+           "tools[1].function.name: "},                                                 // 34
           {chat_tool(R"({"name":"a b"})"), "tools[0].function.name", "invalid_value"},  // 35
           {chat_tool(R"({"name":""})"), "tools[0].function.name", "invalid_value"},
           {chat_tool(R"({"description":"d"})"), "tools[0].function.name",
@@ -266,8 +268,10 @@ TEST(ParseTools, RefusesTheRowsOfTableEOnTheMessagesRoute) {
   };
   expect_refused(
       {
-          {claude_turns(call), "messages.1: `tool_use` ids were found without `tool_result`"},  // 32
-          {claude_turns(call + R"(,{"role":"user","content":"x"})"), "immediately after: c1"},  // 32
+          {claude_turns(call),
+           "messages.1: `tool_use` ids were found without `tool_result`"},  // 32
+          {claude_turns(call + R"(,{"role":"user","content":"x"})"),
+           "immediately after: c1"},  // 32
           {claude_turns(call + result(R"("tool_use_id":"c9")")),
            "messages.2.content.0: unexpected `tool_use_id` found in `tool_result` blocks: c9"},
           {claude_turns(call + result(R"("content":"x")")),
@@ -288,12 +292,13 @@ TEST(ParseTools, RefusesTheRowsOfTableEOnTheMessagesRoute) {
            "messages.2.content.0.content.0.cache_control: only the last"},  // 46
           {claude_turns(call + result(R"("tool_use_id":"c1","content":7)")),
            "messages.2.content.0.content: must be"},
-          {claude_turns(R"({"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f"}]})"),
+          {claude_turns(
+               R"({"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f"}]})"),
            "messages.1.content.0.input: Field required"},
           {messages_with(R"("tools":[{"name":"f",)" + schema + R"(},{"name":"f",)" + schema + "}]"),
-           "tools.1.name: tool names must be unique"},                                 // 34
-          {claude_tool(R"({"name":"a b",)" + schema + "}"), "tools.0.name: "},         // 35
-          {claude_tool(R"({"name":"f"})"), "tools.0.input_schema: Field required"},    // 36
+           "tools.1.name: tool names must be unique"},                               // 34
+          {claude_tool(R"({"name":"a b",)" + schema + "}"), "tools.0.name: "},       // 35
+          {claude_tool(R"({"name":"f"})"), "tools.0.input_schema: Field required"},  // 36
           {claude_tool(R"({"name":"f","input_schema":{"type":"array"}})"),
            "tools.0.input_schema: must be a JSON schema"},  // 36
           {claude_tool(R"({"type":"bash_20250124","name":"bash"})"),
@@ -301,7 +306,7 @@ TEST(ParseTools, RefusesTheRowsOfTableEOnTheMessagesRoute) {
           {claude_tool(R"({"type":"web_search_20250305","name":"web_search"})"),
            "'web_search_20250305'"},
           {messages_with(kClaudeTools + R"(,"tool_choice":{"type":"tool","name":"x"})"),
-           "tool_choice.name: no tool"},                                                 // 37
+           "tool_choice.name: no tool"},                                                  // 37
           {messages_with(R"("tool_choice":{"type":"any"})"), "only allowed when tools"},  // 38
           {messages_with(kClaudeTools + R"(,"tool_choice":{"type":"often"})"),
            "tool_choice.type: "},
@@ -320,11 +325,11 @@ TEST(ParseTools, CountsMarkersOnToolsFirst_C10) {
   const auto body = [&](int in_messages, bool hour_last) {
     std::string blocks;
     for (int i = 0; i < in_messages; ++i) {
-      blocks += (i > 0 ? "," : "") + std::string(R"({"type":"text","text":"x",)") +
-                (hour_last && i + 1 == in_messages
-                     ? R"("cache_control":{"type":"ephemeral","ttl":"1h"})"
-                     : marker) +
-                "}";
+      blocks +=
+          (i > 0 ? "," : "") + std::string(R"({"type":"text","text":"x",)") +
+          (hour_last && i + 1 == in_messages ? R"("cache_control":{"type":"ephemeral","ttl":"1h"})"
+                                             : marker) +
+          "}";
     }
     return R"({"model":"m","max_tokens":5,"tools":[{"name":"f","input_schema":{"type":"object"},)" +
            marker + R"(}],"system":[{"type":"text","text":"s",)" + marker +

@@ -87,9 +87,8 @@ json::object assembled_chat(const std::vector<json::value>& chunks) {
           EXPECT_EQ(index, calls.size());
           EXPECT_EQ(piece.at("type").as_string(), "function");
           EXPECT_EQ(piece.at("function").at("arguments").as_string(), "");
-          calls.push_back(json::object{{"id", *id},
-                                       {"type", "function"},
-                                       {"function", piece.at("function")}});
+          calls.push_back(
+              json::object{{"id", *id}, {"type", "function"}, {"function", piece.at("function")}});
         } else {
           EXPECT_FALSE(piece.at("function").as_object().contains("name"));
           json::value& arguments = calls.at(index).at("function").at("arguments");
@@ -131,8 +130,8 @@ json::object assembled_message(const std::vector<json::value>& events) {
       const json::value& delta = event.at("delta");
       json::value& block = content.back();
       if (delta.at("type").as_string() == "text_delta") {
-        block.at("text") = std::string(block.at("text").as_string()) +
-                           std::string(delta.at("text").as_string());
+        block.at("text") =
+            std::string(block.at("text").as_string()) + std::string(delta.at("text").as_string());
       } else {
         partial += std::string_view(delta.at("partial_json").as_string());
       }
@@ -196,17 +195,25 @@ TEST(RespondTools, GivesCallsInTheMessagesForm) {
 }
 
 TEST(RespondTools, SaysThatALimitCutACall) {
-  const std::string text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\", \"b\": \"yy";
+  const std::string text =
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\", \"b\": \"yy";
   const auto cut = deltas(text, 5, FinishReason::kLength);
   const json::object chat = whole(context(Format::kChat), cut);
   EXPECT_EQ(chat.at("choices").at(0).at("finish_reason").as_string(), "length");
-  EXPECT_EQ(chat.at("choices").at(0).at("message").at("tool_calls").at(0).at("function").at("arguments")
+  EXPECT_EQ(chat.at("choices")
+                .at(0)
+                .at("message")
+                .at("tool_calls")
+                .at(0)
+                .at("function")
+                .at("arguments")
                 .as_string(),
             R"({"a": "x", "b": "yy)");
   const json::object message = whole(context(Format::kMessages), cut);
   EXPECT_EQ(message.at("stop_reason").as_string(), "max_tokens");
   EXPECT_EQ(json::serialize(message.at("content").at(0).at("input")), R"({"a":"x"})");
-  EXPECT_EQ(assembled_message(streamed(context(Format::kMessages), cut)), of_whole_message(message));
+  EXPECT_EQ(assembled_message(streamed(context(Format::kMessages), cut)),
+            of_whole_message(message));
   EXPECT_EQ(assembled_chat(streamed(context(Format::kChat), cut)), of_whole_chat(chat));
 }
 
@@ -242,9 +249,16 @@ TEST(RespondTools, GivesLogprobsOfEveryTokenOnce) {
 }
 
 TEST(RespondTools, StreamsWhatTheWholeAnswerSays) {
-  static const char* const kPieces[] = {
-      "words ",    "\n",  "<tool_call>", "</tool_call>", "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
-      "{\"name\":", "\"g\"}", "é",        "<tool",        "{\"name\": \"nobody\"}"};
+  static const char* const kPieces[] = {"words ",
+                                        "\n",
+                                        "<tool_call>",
+                                        "</tool_call>",
+                                        "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+                                        "{\"name\":",
+                                        "\"g\"}",
+                                        "é",
+                                        "<tool",
+                                        "{\"name\": \"nobody\"}"};
   const char* given = std::getenv("PAGEWISE_SEED");
   const uint64_t first = given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
   const uint64_t runs = given == nullptr ? 2'000 : 1;
@@ -262,8 +276,7 @@ TEST(RespondTools, StreamsWhatTheWholeAnswerSays) {
       ResponseContext chat = context(Format::kChat), claude = context(Format::kMessages);
       chat.calls->certain = claude.calls->certain = certain;
       ASSERT_EQ(assembled_chat(streamed(chat, pieces)), of_whole_chat(whole(chat, other))) << text;
-      ASSERT_EQ(assembled_message(streamed(claude, pieces)),
-                of_whole_message(whole(claude, other)))
+      ASSERT_EQ(assembled_message(streamed(claude, pieces)), of_whole_message(whole(claude, other)))
           << text;
     }
   }

@@ -37,7 +37,7 @@ struct ServedModel {
   std::vector<std::string> aliases;  // globs: '*' any run of characters, '?' one
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;  // nullptr: the chat routes say why not
-  tools::ToolFormat tool_format;                       // of the template; else a form of ours
+  tools::ToolFormat tool_format;                      // of the template; else a form of ours
   std::string no_template_reason = "this model file has no chat template";
   std::string bos_token;  // spellings, for the template
   std::string eos_token;

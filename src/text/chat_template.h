@@ -37,8 +37,8 @@ struct ChatMessage {
   /// reasoning_content. `content` here takes the place of `parts` (null beside tool calls).
   ChatValue fields = {};
   /// An assistant's calls of tools, as templates read them: objects {"id", "type": "function",
-  /// "function": {"name", "arguments": OBJECT}}. Not empty: the message has them as `tool_calls`, in
-  /// place of any in `fields`.
+  /// "function": {"name", "arguments": OBJECT}}. Not empty: the message has them as `tool_calls`,
+  /// in place of any in `fields`.
   std::vector<ChatValue> tool_calls = {};
 };
 

@@ -69,7 +69,8 @@ ChatInput family_input(const json::object& conversation, int64_t now) {
   const json::value* prompt = conversation.if_contains("add_generation_prompt");
   ChatInput input = input_of(conversation.at("messages"), prompt == nullptr || prompt->as_bool());
   constexpr int32_t kTools = 100;  // no message's
-  if (const auto* tools = conversation.if_contains("tools"); tools != nullptr && tools->is_array()) {
+  if (const auto* tools = conversation.if_contains("tools");
+      tools != nullptr && tools->is_array()) {
     for (const json::value& tool : tools->get_array()) input.tools.push_back({tool, kTools});
   }
   if (const auto* given = conversation.if_contains("documents")) input.documents = {*given, 101};

@@ -292,9 +292,10 @@ void parse_blocks(Fields& fields, const json::array& blocks, const std::string& 
     const std::string block_path = fields.item(content_path, i);
     if (is_tool_result(blocks[i]) && turn.role == "user") {
       if (before > 0) {
-        return fields.refuse(block_path, fmt::format("{}: `tool_result` blocks must come first in a "
-                                                     "message's content",
-                                                     block_path));
+        return fields.refuse(block_path,
+                             fmt::format("{}: `tool_result` blocks must come first in a "
+                                         "message's content",
+                                         block_path));
       }
       ParsedTurn result{parse_tool_result(fields, blocks[i].get_object(), block_path),
                         {block_path}};

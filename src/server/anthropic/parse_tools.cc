@@ -138,10 +138,11 @@ void settle_results(Fields& fields, std::vector<Turn>& turns, std::size_t first,
         const std::string path = fields.item(fields.key(path_of(i), "content"),
                                              static_cast<std::size_t>(turn.blocks[0].index));
         return fields.refuse(
-            path, fmt::format("{}: unexpected `tool_use_id` found in `tool_result` blocks: {}. "
-                              "Each `tool_result` block must have a `tool_use` block in the message "
-                              "before it",
-                              path, id));
+            path,
+            fmt::format("{}: unexpected `tool_use_id` found in `tool_result` blocks: {}. "
+                        "Each `tool_result` block must have a `tool_use` block in the message "
+                        "before it",
+                        path, id));
       }
       turn.fields["name"] = tools::call_name(**answered);
       open.erase(answered);

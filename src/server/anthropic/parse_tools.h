@@ -20,8 +20,8 @@ void parse_tools(Fields& fields, const json::object& body, GenerationRequest& re
 ContentBlock parse_tool_use(Fields& fields, const json::object& block, const std::string& path);
 
 /// Each result answers a call of the assistant message before it, and each call is answered in the
-/// next message (table E, 32 and 33). Gives results the name of what they answer. `message_of_turn`:
-/// of the turns from `first` on.
+/// next message (table E, 32 and 33). Gives results the name of what they answer.
+/// `message_of_turn`: of the turns from `first` on.
 void settle_results(Fields& fields, std::vector<Turn>& turns, std::size_t first,
                     const std::vector<std::size_t>& message_of_turn);
 

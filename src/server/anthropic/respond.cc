@@ -140,10 +140,10 @@ class MessageStream final : public StreamWriter {
   }
 
   void tell_delta(json::object delta, std::string& out) const {
-    append_event(out, "content_block_delta",
-                 json::object{{"type", "content_block_delta"},
-                              {"index", index_},
-                              {"delta", std::move(delta)}});
+    append_event(
+        out, "content_block_delta",
+        json::object{
+            {"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(delta)}});
   }
 
   void close_block(std::string& out) {
@@ -203,8 +203,7 @@ class WholeMessage final : public WholeWriter {
         if (i < events_.size() && events_[i].kind == CallEvent::Kind::kEnd) ++i;
         blocks.push_back(tool_use(first.text, pieces));
       } else {
-        blocks.push_back(
-            json::object{{"type", "text"}, {"text", pieces}, {"citations", nullptr}});
+        blocks.push_back(json::object{{"type", "text"}, {"text", pieces}, {"citations", nullptr}});
       }
     }
     return blocks;

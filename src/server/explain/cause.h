@@ -35,7 +35,7 @@ struct Place {
   static constexpr int32_t kSystem = -1;  // the `system` field
   static constexpr int32_t kTools = -2;   // the `tools` field as a whole
   int32_t message = kSystem;              // else an index into `messages`
-  int32_t block = 0;     // index into its content
+  int32_t block = 0;                      // index into its content
   bool operator==(const Place&) const = default;
 };
 

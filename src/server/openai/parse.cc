@@ -201,11 +201,10 @@ void parse_cache_options(Fields& fields, const json::object& body, GenerationReq
   }
   if (mode == "explicit") {
     const auto marked = [](const auto& place) { return place.marker.has_value(); };
-    const bool any =
-        std::any_of(request.tools.begin(), request.tools.end(), marked) ||
-        std::any_of(request.turns.begin(), request.turns.end(), [&](const Turn& turn) {
-          return std::any_of(turn.blocks.begin(), turn.blocks.end(), marked);
-        });
+    const bool any = std::any_of(request.tools.begin(), request.tools.end(), marked) ||
+                     std::any_of(request.turns.begin(), request.turns.end(), [&](const Turn& turn) {
+                       return std::any_of(turn.blocks.begin(), turn.blocks.end(), marked);
+                     });
     if (!any) request.use_cache = false;
   }
 }

@@ -334,8 +334,7 @@ class WholeAnswer final : public WholeWriter {
       if (context_.logprobs) logprobs = completion_logprobs(prompt, choice);
     }
     out["logprobs"] = std::move(logprobs);
-    out["finish_reason"] =
-        finish_reason(choice.finish, static_cast<uint32_t>(choice.calls.size()));
+    out["finish_reason"] = finish_reason(choice.finish, static_cast<uint32_t>(choice.calls.size()));
     return out;
   }
 
@@ -343,11 +342,10 @@ class WholeAnswer final : public WholeWriter {
     if (choice.text.empty()) message["content"] = nullptr;
     json::array calls;
     for (const Call& call : choice.calls) {
-      calls.push_back(
-          json::object{{"id", ids_.id("call_")},
-                       {"type", "function"},
-                       {"function", json::object{{"name", call.name},
-                                                 {"arguments", call.arguments}}}});
+      calls.push_back(json::object{
+          {"id", ids_.id("call_")},
+          {"type", "function"},
+          {"function", json::object{{"name", call.name}, {"arguments", call.arguments}}}});
     }
     message["tool_calls"] = std::move(calls);
   }

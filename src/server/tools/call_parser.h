@@ -51,13 +51,13 @@ class CallParser {
  private:
   enum class Mode : uint8_t {
     kWords,
-    kOpened,     // behind an opening: a list, an object, or a name
-    kItem,       // in a list, in front of an object
-    kObject,     // in an object
-    kBehindItem, // in a list, behind an object
-    kHeader,     // in front of named arguments
-    kArguments,  // in named arguments
-    kClosing,    // behind a complete call
+    kOpened,      // behind an opening: a list, an object, or a name
+    kItem,        // in a list, in front of an object
+    kObject,      // in an object
+    kBehindItem,  // in a list, behind an object
+    kHeader,      // in front of named arguments
+    kArguments,   // in named arguments
+    kClosing,     // behind a complete call
   };
   using Events = std::vector<CallEvent>;
 
@@ -83,23 +83,23 @@ class CallParser {
   const bool certain_;
 
   Mode mode_ = Mode::kWords;
-  std::string buffer_;       // not told yet; of a call from its opening on
-  std::size_t at_ = 0;       // bytes of it that were read as a call's
-  std::size_t opening_ = 0;  // bytes of the opening; 0: the object's brace is one
-  std::string space_;        // white space in front of the opening
-  bool said_ = false;        // there were words before
-  bool behind_call_ = false; // only white space since a call
-  bool closed_ = false;      // the last call was closed
+  std::string buffer_;        // not told yet; of a call from its opening on
+  std::size_t at_ = 0;        // bytes of it that were read as a call's
+  std::size_t opening_ = 0;   // bytes of the opening; 0: the object's brace is one
+  std::string space_;         // white space in front of the opening
+  bool said_ = false;         // there were words before
+  bool behind_call_ = false;  // only white space since a call
+  bool closed_ = false;       // the last call was closed
 
   CallObject object_;
   JsonScanner scanner_;
   std::string header_;
-  std::string name_;           // of named arguments
+  std::string name_;  // of named arguments
   std::size_t arguments_at_ = 0;
   bool list_ = false;
-  bool started_ = false;       // kStart of the current call is out
-  std::size_t told_ = 0;       // bytes of its arguments that are out
-  Events held_;                // of a list that is not complete
+  bool started_ = false;  // kStart of the current call is out
+  std::size_t told_ = 0;  // bytes of its arguments that are out
+  Events held_;           // of a list that is not complete
 };
 
 }  // namespace pagewise::server::tools

@@ -180,8 +180,7 @@ TEST(CallParser, ReadsEveryFamilysForm) {
             "{}}]<|END_ACTION|>",
             "f({})"},
            {Family::kPipedTags, R"(<|tool_call|>[{"name":"f","arguments":{}}])", "f({})"},
-           {Family::kPipedTags,
-            R"(<|tool_call|>{"name": "f"};{"name": "get_time"}<|/tool_call|>)",
+           {Family::kPipedTags, R"(<|tool_call|>{"name": "f"};{"name": "get_time"}<|/tool_call|>)",
             "f({})get_time({})"},
        }) {
     EXPECT_EQ(shown(read({row.family, row.text})), row.shown) << row.text;

@@ -122,7 +122,8 @@ class Builder {
       message.tool_calls.push_back({std::move(call), numbered.origin + static_cast<int32_t>(b)});
     }
     if (!calls.empty() && message.parts.empty()) fields["content"] = nullptr;
-    if (turn.role == "tool" && format_.short_ids) fields["tool_call_id"] = short_id(result_id(turn));
+    if (turn.role == "tool" && format_.short_ids)
+      fields["tool_call_id"] = short_id(result_id(turn));
     if (fields.empty()) message.fields.value = nullptr;
     return message;
   }
@@ -209,9 +210,10 @@ class Builder {
 
 std::string short_id(std::string_view id) {
   constexpr std::size_t kLength = 9;
-  const bool fits = id.size() == kLength && std::all_of(id.begin(), id.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  });
+  const bool fits =
+      id.size() == kLength && std::all_of(id.begin(), id.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+      });
   if (fits) return std::string(id);
   constexpr std::string_view kAlphabet =
       "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

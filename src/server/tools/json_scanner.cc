@@ -166,9 +166,9 @@ JsonScanner::State JsonScanner::end_value() {
 
 std::string closed_json(std::string_view prefix) {
   JsonScanner scanner;
-  std::string open;     // what is open now
-  std::size_t keep = 0; // bytes up to the last place where the document can be closed
-  std::string closers;  // and what closes it there
+  std::string open;      // what is open now
+  std::size_t keep = 0;  // bytes up to the last place where the document can be closed
+  std::string closers;   // and what closes it there
   for (std::size_t i = 0; i < prefix.size(); ++i) {
     const std::size_t depth = scanner.depth();
     const bool number = scanner.in_number();

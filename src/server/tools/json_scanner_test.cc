@@ -38,10 +38,32 @@ TEST(JsonScanner, AcceptsWhatIsJsonAndEndsWithItsLastByte) {
 }
 
 TEST(JsonScanner, RefusesAtTheFirstWrongByte) {
-  for (const char* text :
-       {"{a", "{,", "[,", "[1,]", R"({"a")" "}", R"({"a":})", R"({"a":1,})", "[01", "[1.]", "[-]",
-        "[1e]", "[.5", "[tru]", "[nulL", R"(["\x)", R"(["\u12g)", "[\"\n", "}", "]", "[}", "{]",
-        "[1 2", R"({"a":1 "b)", "'a", "[+1"}) {
+  for (const char* text : {"{a",
+                           "{,",
+                           "[,",
+                           "[1,]",
+                           R"({"a")"
+                           "}",
+                           R"({"a":})",
+                           R"({"a":1,})",
+                           "[01",
+                           "[1.]",
+                           "[-]",
+                           "[1e]",
+                           "[.5",
+                           "[tru]",
+                           "[nulL",
+                           R"(["\x)",
+                           R"(["\u12g)",
+                           "[\"\n",
+                           "}",
+                           "]",
+                           "[}",
+                           "{]",
+                           "[1 2",
+                           R"({"a":1 "b)",
+                           "'a",
+                           "[+1"}) {
     EXPECT_EQ(scan(text), State::kBad) << text;
     const std::string_view view(text);
     EXPECT_EQ(scan(view.substr(0, view.size() - 1)), State::kMore) << text;
@@ -95,7 +117,9 @@ TEST(CallObject, FindsNameAndArgumentsInAnyOrderAmongOthers) {
   EXPECT_EQ(read(R"({"name":"f","arguments":null})").whole_arguments(), std::nullopt);
   EXPECT_EQ(read(R"({"name":"f","arguments":"[]"})").whole_arguments(), std::nullopt);
   EXPECT_FALSE(read(R"({"arguments":{}})").name());
-  read(R"({"name":1)" ",", State::kBad);
+  read(R"({"name":1)"
+       ",",
+       State::kBad);
   read(R"({"name":"a","name":"b")", State::kBad);
 }
 

@@ -78,23 +78,25 @@ void check_schema(Fields& fields, const json::object& schema, const std::string&
 
 void check_known(Fields& fields, const std::vector<Tool>& tools, std::string_view name,
                  const std::string& path) {
-  const bool known = std::any_of(tools.begin(), tools.end(),
-                                 [&](const Tool& tool) { return tool.name == name; });
+  const bool known =
+      std::any_of(tools.begin(), tools.end(), [&](const Tool& tool) { return tool.name == name; });
   if (known) return;
   constexpr std::size_t kShown = 128;
-  fields.refuse(path, fmt::format("{}: no tool of this request is named '{}'", path,
-                                  name.substr(0, kShown)));
+  fields.refuse(
+      path, fmt::format("{}: no tool of this request is named '{}'", path, name.substr(0, kShown)));
 }
 
 void check_forced(Fields& fields, const GenerationRequest& request) {
   if (request.tool_choice.use != ToolUse::kRequired) return;
   if (request.max_tokens == 0) {
-    return fields.refuse("max_tokens", "max_tokens: 0 is not allowed with a tool_choice that forces "
-                                       "a call");
+    return fields.refuse("max_tokens",
+                         "max_tokens: 0 is not allowed with a tool_choice that forces "
+                         "a call");
   }
   if (request.continue_last) {
-    fields.refuse("tool_choice", "tool_choice: a call cannot be forced where the answer has already "
-                                 "begun: the last message is an assistant's");
+    fields.refuse("tool_choice",
+                  "tool_choice: a call cannot be forced where the answer has already "
+                  "begun: the last message is an assistant's");
   }
 }
 

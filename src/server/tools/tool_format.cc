@@ -14,13 +14,7 @@ namespace {
 
 const CallSyntax kSyntaxes[] = {
     {Family::kHermes, "hermes", {"<tool_call>"}, false, false, {"</tool_call>"}, {}},
-    {Family::kLlama3,
-     "llama3",
-     {"<|python_tag|>"},
-     true,
-     false,
-     {},
-     {";"}},
+    {Family::kLlama3, "llama3", {"<|python_tag|>"}, true, false, {}, {";"}},
     {Family::kMistral, "mistral", {"[TOOL_CALLS]"}, false, false, {}, {}},
     {Family::kDeepSeek,
      "deepseek",
@@ -62,10 +56,10 @@ struct Probe {
 };
 
 text::ChatValue probe_call(std::string_view name, const std::string& id) {
-  return {json::object{{"id", id},
-                       {"type", "function"},
-                       {"function", json::object{{"name", name},
-                                                 {"arguments", json::object{{kKey, "x"}}}}}},
+  return {json::object{
+              {"id", id},
+              {"type", "function"},
+              {"function", json::object{{"name", name}, {"arguments", json::object{{kKey, "x"}}}}}},
           0};
 }
 
@@ -97,12 +91,11 @@ std::optional<std::string> render(const text::ChatTemplate& chat, const Probe& p
     input.messages.push_back(std::move(message));
     for (uint32_t i = 0; i < probe.calls; ++i) {
       const std::string id = "sesame" + std::to_string(i) + std::string(probe.id_end);
-      input.messages.push_back({"tool",
-                                {{std::string(kResult), 0}},
-                                {json::object{{"tool_call_id", id},
-                                              {"name", i == 0 ? kFirstCall : kOtherCall}},
-                                 0},
-                                {}});
+      input.messages.push_back(
+          {"tool",
+           {{std::string(kResult), 0}},
+           {json::object{{"tool_call_id", id}, {"name", i == 0 ? kFirstCall : kOtherCall}}, 0},
+           {}});
     }
   }
   auto rendered = chat.render(input);
@@ -122,9 +115,7 @@ std::string_view behind(std::string_view text, std::string_view word) {
   return next == std::string_view::npos ? std::string_view() : text.substr(next);
 }
 
-bool begins_json(std::string_view text) {
-  return text.starts_with('{') || text.starts_with('[');
-}
+bool begins_json(std::string_view text) { return text.starts_with('{') || text.starts_with('['); }
 
 /// The form of the call in what a template wrote of one, or nothing.
 std::optional<Family> family_of(std::string_view text) {

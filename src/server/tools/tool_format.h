@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a model's chat template speaks of tools: which of them it writes itself, and in which form the
-// model then writes its calls. Found out by rendering a small conversation, not by the template's
-// name: templates of one family differ, and many files carry a changed one.
+// How a model's chat template speaks of tools: which of them it writes itself, and in which form
+// the model then writes its calls. Found out by rendering a small conversation, not by the
+// template's name: templates of one family differ, and many files carry a changed one.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ enum class Family : uint8_t {
   kHermes,     // <tool_call>{"name": ..., "arguments": {...}}</tool_call>
   kLlama3,     // {"name": ..., "parameters": {...}} as the whole answer, or behind <|python_tag|>
   kMistral,    // [TOOL_CALLS][{...}, ...], or [TOOL_CALLS]name[ARGS]{...}
-  kDeepSeek,   // <｜tool▁call▁begin｜>function<｜tool▁sep｜>name ```json {...} ```<｜tool▁call▁end｜>
+  kDeepSeek,   // <｜tool▁call▁begin｜>function<｜tool▁sep｜>name ```json {...}
+               // ```<｜tool▁call▁end｜>
   kCommandR,   // Action: ```json [{...}, ...] ```
   kPipedTags,  // <|tool_call|>[{...}, ...]<|/tool_call|>
 };
@@ -45,14 +46,14 @@ const CallSyntax& syntax_of(Family family);
 /// How exactly a template writes a call, for a sampler that lets through nothing else. So that a
 /// call reads in the next prompt as it was written.
 struct CallForm {
-  std::string open = "<tool_call>";         // one of the syntax's openings; empty: a bare object
-  std::string gap = "\n";                   // behind it
+  std::string open = "<tool_call>";  // one of the syntax's openings; empty: a bare object
+  std::string gap = "\n";            // behind it
   std::string close = "\n</tool_call>";
-  bool list = false;                        // a list of all calls, else each has an opening
+  bool list = false;  // a list of all calls, else each has an opening
   std::string name_key = "name";
   std::string arguments_key = "arguments";
-  bool fenced = false;                      // named arguments stand in ```json
-  bool tagged = false;                      // the name stands in front of [ARGS]
+  bool fenced = false;  // named arguments stand in ```json
+  bool tagged = false;  // the name stands in front of [ARGS]
 };
 
 struct ToolFormat {

@@ -260,8 +260,7 @@ TEST(ToolPrompt, EndsMarkersOnToolsAndResultsWhereTheyEnd_C10) {
   EXPECT_TRUE(up_to(7).ends_with("R2"));
   std::vector<bool> joined;
   for (const auto& position : prompt.positions) joined.push_back(position.joined);
-  EXPECT_EQ(joined,
-            (std::vector<bool>{false, false, false, false, false, true, false, true}));
+  EXPECT_EQ(joined, (std::vector<bool>{false, false, false, false, false, true, false, true}));
 }
 
 TEST(ToolPrompt, WritesOneCallAMessageWhereTheTemplateTakesNoMore) {
