@@ -184,6 +184,11 @@ std::string closed_json(std::string_view prefix) {
     keep = comma ? i : i + 1;
     closers.assign(open.rbegin(), open.rend());
   }
+  // A number may be longer than this, but is one.
+  if (scanner.in_number() && scanner.state() == JsonScanner::State::kMore) {
+    std::string out = std::string(prefix) + std::string(open.rbegin(), open.rend());
+    if (parse_json(out)) return out;
+  }
   std::string out = std::string(prefix.substr(0, keep)) + closers;
   return parse_json(out) ? out : "{}";
 }

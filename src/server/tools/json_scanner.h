@@ -70,8 +70,9 @@ class JsonScanner {
 };
 
 /// The longest valid JSON document that `prefix`, the beginning of one, can be made into by cutting
-/// off an unfinished last value and closing what is open: for a call that was cut in its arguments.
-/// "{}" when there is no such beginning.
+/// off an unfinished last value and closing what is open: for a call that was cut in its arguments,
+/// read as the vendor's client reads the same bytes of a stream. "{}" when there is no such
+/// beginning.
 std::string closed_json(std::string_view prefix);
 
 }  // namespace pagewise::server::tools
