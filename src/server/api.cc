@@ -449,6 +449,7 @@ class Api final : public Handler {
     }
     work.stops = asked.stops;
     work.ignore_eos = asked.ignore_eos;
+    work.grammar = asked.grammar;
     if (asked.echo) {
       work.text_before = cut_character(prompt.echo);
       if (asked.logprobs) work.prompt_logprobs = asked.sampling.logprobs;
