@@ -78,6 +78,35 @@ NodeId naturals_between(Builder& builder, int64_t min, int64_t max) {
   return builder.choice(ways);
 }
 
+NodeId zeros(Builder& builder, uint32_t min, uint32_t max) {
+  return builder.repeat(digit(builder, '0', '0'), std::nullopt, min, max);
+}
+
+/// Numbers without a sign. Requires: 0 <= min.value, and a number between them.
+NodeId magnitudes_between(Builder& builder, NumberBound min, NumberBound max) {
+  const NodeId point = builder.literal(".");
+  const NodeId some = builder.repeat(digit(builder, '0', '9'), std::nullopt, 1, kIntegerDigitsMax);
+  std::vector<NodeId> ways;
+  // With any fraction: what is less than the upper bound in its integer part.
+  const int64_t first = min.value + (min.exclusive ? 1 : 0);
+  if (first < max.value) {
+    ways.push_back(builder.sequence({integers_between(builder, first, max.value - 1),
+                                     builder.optional(builder.sequence({point, some}))}));
+  }
+  if (min.exclusive && min.value < max.value) {  // and a fraction that is not 0
+    const NodeId fraction =
+        builder.sequence({zeros(builder, 0, 7), digit(builder, '1', '9'),
+                          builder.repeat(digit(builder, '0', '9'), std::nullopt, 0, 7)});
+    ways.push_back(builder.sequence({builder.literal(std::to_string(min.value)), point, fraction}));
+  }
+  if (!max.exclusive) {
+    const NodeId nothing = builder.sequence({point, zeros(builder, 1, kIntegerDigitsMax)});
+    ways.push_back(
+        builder.sequence({builder.literal(std::to_string(max.value)), builder.optional(nothing)}));
+  }
+  return builder.choice(ways);
+}
+
 }  // namespace
 
 NodeId integers_between(Builder& builder, int64_t min, int64_t max) {
@@ -87,6 +116,23 @@ NodeId integers_between(Builder& builder, int64_t min, int64_t max) {
   if (min < 0) {
     ways.push_back(builder.sequence(
         {builder.literal("-"), naturals_between(builder, std::max<int64_t>(-max, 1), -min)}));
+  }
+  return builder.choice(ways);
+}
+
+NodeId numbers_between(Builder& builder, std::optional<NumberBound> min,
+                       std::optional<NumberBound> max) {
+  const NumberBound low = min.value_or(NumberBound{-kIntegerMax, false});
+  const NumberBound high = max.value_or(NumberBound{kIntegerMax, false});
+  std::vector<NodeId> ways;
+  if (high.value > 0 || (high.value == 0 && !high.exclusive)) {
+    ways.push_back(magnitudes_between(builder, low.value < 0 ? NumberBound{0, false} : low, high));
+  }
+  if (low.value < 0) {
+    const NumberBound least =
+        high.value > 0 ? NumberBound{0, false} : NumberBound{-high.value, high.exclusive};
+    ways.push_back(builder.sequence(
+        {builder.literal("-"), magnitudes_between(builder, least, {-low.value, low.exclusive})}));
   }
   return builder.choice(ways);
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/contains.h"
+#include "grammar/formats.h"
 #include "grammar/number_range.h"
 
 namespace pagewise::grammar {
@@ -367,7 +368,17 @@ Result<std::optional<uint32_t>> SchemaCompiler::count(const json::object& schema
 }
 
 Result<NodeId> SchemaCompiler::string(const json::object& schema, const std::string& path) {
-  if (schema.contains("format")) return not_supported(path, "format");
+  if (const json::value* format = schema.if_contains("format")) {
+    const json::string* name = format->if_string();
+    if (name == nullptr) return wrong(path, "format", "must be a string");
+    for (const std::string_view bound : {"minLength", "maxLength"}) {
+      if (schema.contains(bound)) return refusal(path, bound, "is not supported beside 'format'");
+    }
+    if (const auto node = string_of_format(builder_, text_of(*name))) return *node;
+    return refusal(
+        path, "format",
+        fmt::format("'{}' is not supported; there are: {}", text_of(*name), kFormatNames));
+  }
   PW_ASSIGN_OR_RETURN(const std::optional<uint32_t> min, count(schema, "minLength", path));
   PW_ASSIGN_OR_RETURN(const std::optional<uint32_t> max, count(schema, "maxLength", path));
   if (!min && !max) return builder_.json_string();
@@ -378,51 +389,56 @@ Result<NodeId> SchemaCompiler::string(const json::object& schema, const std::str
   return builder_.string_node(rule);
 }
 
-Result<SchemaCompiler::Bounds> SchemaCompiler::bounds(const json::object& schema,
-                                                      const std::string& path) {
-  Bounds bounds;
-  for (const std::string_view keyword :
-       {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
+/// The tighter bound of `keyword` and its exclusive form, nullopt for none that a number of
+/// kIntegerDigitsMax digits could miss. A bound of `integer` is the last integer within it.
+Result<std::optional<NumberBound>> SchemaCompiler::bound(const json::object& schema, bool lower,
+                                                         bool integer, const std::string& path) {
+  constexpr auto kMost = static_cast<double>(kIntegerMax);
+  std::optional<NumberBound> tightest;
+  for (const bool exclusive : {false, true}) {
+    const std::string_view keyword = lower ? (exclusive ? "exclusiveMinimum" : "minimum")
+                                           : (exclusive ? "exclusiveMaximum" : "maximum");
     const json::value* value = schema.if_contains(keyword);
     if (value == nullptr) continue;
     if (!value->is_number()) return wrong(path, keyword, "must be a number");
-    const double bound = value->to_number<double>();
-    const bool lower = keyword.ends_with("inimum");
-    const bool exclusive = keyword.starts_with("exclusive");
-    constexpr auto kMost = static_cast<double>(kIntegerMax);
-    // The least or the largest integer within the bound; integers below 2^53 are exact.
-    double whole = lower ? std::ceil(bound) : std::floor(bound);
-    if (exclusive && whole == bound) whole += lower ? 1 : -1;
+    const double asked = value->to_number<double>();
+    double whole = lower ? std::ceil(asked) : std::floor(asked);
+    NumberBound found;
+    found.exclusive = exclusive && whole == asked;
+    if (integer) {
+      if (found.exclusive) whole += lower ? 1 : -1;
+      found.exclusive = false;
+    } else if (whole != asked) {
+      return refusal(path, keyword, "of the type 'number' only whole numbers are supported here");
+    }
     if (lower ? whole > kMost : whole < -kMost) {
       return refusal(
           path, keyword,
-          fmt::format("integers of more than {} digits are not supported", kIntegerDigitsMax));
+          fmt::format("numbers of more than {} digits are not supported", kIntegerDigitsMax));
     }
-    const auto integer = static_cast<int64_t>(std::clamp(whole, -kMost, kMost));
-    if (lower) {
-      bounds.min = std::max(integer, bounds.min.value_or(integer));
-    } else {
-      bounds.max = std::min(integer, bounds.max.value_or(integer));
-    }
+    if (std::abs(whole) > kMost) continue;
+    found.value = static_cast<int64_t>(whole);
+    const bool tighter = !tightest ||
+                         (lower ? found.value > tightest->value : found.value < tightest->value) ||
+                         (found.value == tightest->value && found.exclusive);
+    if (tighter) tightest = found;
   }
-  return bounds;
+  return tightest;
 }
 
 Result<NodeId> SchemaCompiler::number(bool integer, const json::object& schema,
                                       const std::string& path) {
-  if (!integer) {
-    for (const std::string_view keyword : type_keywords().back().keywords) {
-      if (!schema.contains(keyword)) continue;
-      return refusal(path, keyword, "is supported for the type 'integer' only");
-    }
-    return builder_.json_number();
+  PW_ASSIGN_OR_RETURN(const auto min, bound(schema, true, integer, path));
+  PW_ASSIGN_OR_RETURN(const auto max, bound(schema, false, integer, path));
+  if (!min && !max) return integer ? builder_.json_integer() : builder_.json_number();
+  if (min && max &&
+      (min->value > max->value ||
+       (min->value == max->value && (min->exclusive || max->exclusive)))) {
+    return wrong(path, "", "no number is within its bounds");
   }
-  PW_ASSIGN_OR_RETURN(const Bounds asked, bounds(schema, path));
-  if (!asked.min && !asked.max) return builder_.json_integer();
-  const int64_t min = asked.min.value_or(-kIntegerMax);
-  const int64_t max = asked.max.value_or(kIntegerMax);
-  if (min > max) return wrong(path, "", "no integer is within its bounds");
-  return integers_between(builder_, min, max);
+  if (!integer) return numbers_between(builder_, min, max);
+  return integers_between(builder_, min ? min->value : -kIntegerMax,
+                          max ? max->value : kIntegerMax);
 }
 
 // ---- Arrays and objects

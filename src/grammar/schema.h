@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "grammar/grammar.h"
+#include "grammar/number_range.h"
 
 namespace pagewise::grammar {
 
@@ -31,10 +32,6 @@ class SchemaCompiler {
     NodeId value;
     bool required = false;
   };
-  /// The bounds of a number; absent: none.
-  struct Bounds {
-    std::optional<int64_t> min, max;
-  };
 
   Result<NodeId> schema_node(const json::value& schema, const std::string& path);
   Result<NodeId> reference(const json::value& target, const std::string& path);
@@ -50,7 +47,8 @@ class SchemaCompiler {
   Result<NodeId> array(const json::object& schema, const std::string& path);
   Result<NodeId> string(const json::object& schema, const std::string& path);
   Result<NodeId> number(bool integer, const json::object& schema, const std::string& path);
-  Result<Bounds> bounds(const json::object& schema, const std::string& path);
+  Result<std::optional<NumberBound>> bound(const json::object& schema, bool lower, bool integer,
+                                           const std::string& path);
   Result<std::optional<uint32_t>> count(const json::object& schema, std::string_view keyword,
                                         const std::string& path);
   NodeId fixed(const json::value& value);

@@ -77,6 +77,10 @@ class Validator {
       return any([&](const json::value& entry) { return validates(value, entry); });
     if (key == "minimum") return !value.is_number() || value.to_number<double>() >= number();
     if (key == "maximum") return !value.is_number() || value.to_number<double>() <= number();
+    if (key == "exclusiveMinimum")
+      return !value.is_number() || value.to_number<double>() > number();
+    if (key == "exclusiveMaximum")
+      return !value.is_number() || value.to_number<double>() < number();
     if (key == "minLength") return !value.is_string() || length(value) >= number();
     if (key == "maxLength") return !value.is_string() || length(value) <= number();
     if (const json::array* array = value.if_array()) {
@@ -192,6 +196,14 @@ class SchemaMaker {
         break;
       case 2:
         out["type"] = "number";
+        if (chance(40)) {
+          const auto low = static_cast<int64_t>(prng_.below(40)) - 20;
+          out[chance(50) ? "minimum" : "exclusiveMinimum"] = low;
+          if (chance(50)) {
+            out[chance(50) ? "maximum" : "exclusiveMaximum"] =
+                low + 1 + static_cast<int64_t>(prng_.below(30));
+          }
+        }
         break;
       case 3:
       case 4:
@@ -371,6 +383,8 @@ TEST(SchemaProperty, TheValidatorRefusesWhatItShould) {
   EXPECT_FALSE(validates("2", R"({"anyOf":[{"const":1},{"type":"null"}]})"));
   EXPECT_FALSE(validates("2", R"({"minimum":3})"));
   EXPECT_FALSE(validates("4", R"({"maximum":3})"));
+  EXPECT_FALSE(validates("3", R"({"exclusiveMinimum":3})"));
+  EXPECT_FALSE(validates("3", R"({"exclusiveMaximum":3})"));
   EXPECT_FALSE(validates("\"é\"", R"({"minLength":2})"));
   EXPECT_FALSE(validates("\"ab\"", R"({"maxLength":1})"));
   EXPECT_FALSE(validates("[1]", R"({"minItems":2})"));

@@ -192,6 +192,51 @@ TEST(Schema, EveryIntegerOfAnIntervalAndNoOther) {
   }
 }
 
+TEST(Schema, NumbersHaveBounds) {
+  expect_cases({
+      {R"({"type":"number","minimum":0,"maximum":1})",
+       {"0", "0.0", "0.5", "0.123456789012345", "1", "1.000"},
+       {"-0.1", "1.01", "1.0001", "2", "10", "1e0", "01", ".5", "1."}},
+      {R"({"type":"number","exclusiveMinimum":0,"exclusiveMaximum":2})",
+       {"0.1", "0.001", "1", "1.999"},
+       {"0", "0.0", "-0.1", "2", "2.0"}},
+      {R"({"type":"number","minimum":-2,"maximum":3})",
+       {"-2", "-2.0", "-1.9", "-0.5", "-0", "0", "2.99", "3.0"},
+       {"-2.1", "-3", "3.1", "4"}},
+      {R"({"type":"number","exclusiveMaximum":0})",
+       {"-0.1", "-1", "-99.5"},
+       {"0", "-0", "-0.0", "1"}},
+      {R"({"type":"number","minimum":10})",
+       {"10", "10.5", "123456", "999999999999999"},
+       {"9.9", "0", "-10"}},
+      {R"({"type":"number","minimum":5,"maximum":5})", {"5", "5.0"}, {"5.1", "4", "-5"}},
+      {R"({"type":"number","minimum":1,"exclusiveMinimum":1})", {"1.5", "2"}, {"1", "1.0"}},
+      {R"({"type":"number","maximum":-3})", {"-3", "-3.0", "-3.5", "-4"}, {"-2.9", "3", "0"}},
+  });
+}
+
+TEST(Schema, FormatsAreTextsOfTheirForm) {
+  const auto format = [](const std::string& name, std::vector<std::string> good,
+                         std::vector<std::string> bad) {
+    for (std::string& text : good) text = "\"" + text + "\"";
+    for (std::string& text : bad) text = "\"" + text + "\"";
+    return Case{R"({"type":"string","format":")" + name + "\"}", good, bad};
+  };
+  expect_cases({
+      format("date", {"2026-11-30", "1999-02-28", "2000-01-31"},
+             {"2026-11-31", "2026-02-30", "2026-13-01", "26-11-30", "2026-00-10", "2026-1-1", ""}),
+      format("time", {"00:00:00Z", "23:59:59.25+02:00"},
+             {"24:00:00Z", "12:60:00Z", "12:00:00", "12:00Z"}),
+      format("date-time", {"2026-11-30T20:15:00Z"}, {"2026-11-30", "2026-11-30 20:15:00Z"}),
+      format("uuid", {"123e4567-e89b-12d3-a456-426614174000"},
+             {"123e4567e89b12d3a456426614174000"}),
+      format("ipv4", {"127.0.0.1", "255.255.255.0"}, {"256.0.0.1", "1.2.3", "01.2.3.4"}),
+      format("ipv6", {"2001:db8:0:0:0:0:0:1"}, {"::1", "2001:db8"}),
+      format("hostname", {"example.org", "a-b.c1.example"}, {"-a.org", "a..b", "example"}),
+      format("email", {"ann.b+c@example.org"}, {"ann", "@example.org", "ann@example", ".a@b.org"}),
+  });
+}
+
 TEST(Schema, AnyOfTakesEachOfItsSchemas) {
   expect_cases({
       {R"({"anyOf":[{"type":"null"},{"type":"object","properties":{"a":{"type":"null"}},"required":["a"]},
@@ -286,8 +331,13 @@ TEST(Schema, WhatIsNotSupportedIsRefusedByNameAndPlace) {
        "schema.minLength: is more than maxLength"},
       {R"({"type":"string","maxLength":1.5})", "schema.maxLength: must be a whole number"},
       {R"({"type":"string","maxLength":"1"})", "schema.maxLength: must be a whole number"},
-      {R"({"type":"string","format":"hostname"})", "schema.format: "},
-      {R"({"type":"integer","minimum":2,"maximum":1})", "schema: no integer"},
+      {R"({"type":"string","format":"uri"})",
+       "schema.format: 'uri' is not supported; there are: date"},
+      {R"({"type":"string","format":7})", "schema.format: must be a string"},
+      {R"({"type":"string","format":"date","minLength":3})",
+       "schema.minLength: is not supported beside"},
+      {R"({"type":"integer","minimum":2,"maximum":1})", "schema: no number"},
+      {R"({"type":"number","minimum":1,"exclusiveMaximum":1})", "schema: no number"},
       {R"({"type":"integer","minimum":"2"})", "schema.minimum: must be a number"},
       {R"({"type":"number","minimum":2})",
        "schema.minimum: is supported for the type 'integer' only"},

@@ -472,6 +472,7 @@ class Api final : public Handler {
           tools::control_tokens(setup_.model.tool_format.syntax(), *setup_.model.tokenizer);
     }
     work.ignore_eos = asked.ignore_eos;
+    work.grammar = asked.grammar;
     if (asked.echo) {
       work.text_before = cut_character(prompt.echo);
       if (asked.logprobs) work.prompt_logprobs = asked.sampling.logprobs;

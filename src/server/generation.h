@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,6 +14,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "engine/request.h"
+#include "grammar/grammar.h"
 #include "sampling/params.h"
 #include "server/api_error.h"
 
@@ -102,6 +104,7 @@ struct GenerationRequest {
   bool seed_given = false;
   std::vector<std::string> stops;
   bool ignore_eos = false;
+  std::shared_ptr<const grammar::Grammar> grammar;  // what the answer must be; null: anything
 
   bool stream = false;
   bool include_usage = false;  // OpenAI streams: one more chunk

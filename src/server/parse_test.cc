@@ -130,10 +130,6 @@ TEST(OpenAiParse, NamesEveryFieldThatIsNotOffered) {
       {
           {chat_with(R"("tools":[{"type":"custom","custom":{"name":"f"}}])"), "tools[0]", code},
           {chat_with(R"("functions":[{"name":"f"}])"), "functions", code},
-          {chat_with(R"("response_format":{"type":"json_object"})"), "response_format", code},
-          {chat_with(
-               R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}})"),
-           "response_format", code},
           {chat_with(R"("modalities":["text","audio"])"), "modalities", code},
           {chat_with(R"("audio":{"voice":"x"})"), "audio", code},
           {chat_with(R"("web_search_options":{})"), "web_search_options", code},
@@ -464,8 +460,6 @@ TEST(AnthropicParse, RefusesTheRowsOfTableE) {
        "messages.1.role: "},  // 51
       {content(R"({"type":"image","source":{"type":"base64","media_type":"image/png","data":""}})"),
        "messages.0.content.0: "},  // 52
-      {messages_with(R"("output_config":{"format":{"type":"json_schema","schema":{}}})"),
-       "output_config.format: "},  // 58
       {messages_with(R"("container":{"id":"x"})"), "container: "},
       {messages_with(R"("mcp_servers":[{"name":"x"}])"), "mcp_servers: "},
       {messages_with(R"("stop_sequences":[""])"), "stop_sequences.0: "},

@@ -123,8 +123,8 @@ ANTHROPIC_ROWS = {
     "51 system first": (claude(messages=[{"role": "system", "content": "x"}, *HI]), "messages.0.role"),
     "52 image": (message({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}),
                  "image"),
-    "58 output format": (claude(output_config={"format": {"type": "json_schema", "schema": {}}}),
-                         "output_config.format"),
+    "58 output format": (claude(output_config={"format": {"type": "json_schema", "schema": {"pattern": "x"}}}),
+                         "output_config.format.schema.pattern"),
     "container": (claude(container="c"), "container"),
     "mcp_servers": (claude(mcp_servers=[{"type": "url", "name": "x", "url": "x"}]), "mcp_servers"),
 }
@@ -181,8 +181,10 @@ OPENAI_ROWS = {
     "56 stream_options alone": (CHAT, gpt(stream_options={"include_usage": True}), None, "stream_options"),
     "57 logit_bias": (CHAT, gpt(logit_bias={"1": 101}), None, "logit_bias"),
     "57 logit_bias of no token": (CHAT, gpt(logit_bias={"x": 1}), None, "logit_bias"),
-    "58 json_schema": (CHAT, gpt(response_format={"type": "json_schema", "json_schema": {"schema": {}}}),
-                       "unsupported_parameter", "response_format"),
+    "58 json_schema without a name": (CHAT, gpt(response_format={"type": "json_schema", "json_schema": {"schema": {}}}),
+                                      "missing_required_parameter", "response_format.json_schema.name"),
+    "58 unsupported schema": (CHAT, gpt(response_format={"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"pattern": "x"}}}), None, "response_format"),
     "penalty": (CHAT, gpt(presence_penalty=2.5), "decimal_above_max_value", "presence_penalty"),
     "penalty in completions": (TEXT, {"model": "gpt-x", "prompt": "x", "frequency_penalty": -2.5},
                                "decimal_below_min_value", "frequency_penalty"),

@@ -13,6 +13,7 @@
 #include "server/cache_markers.h"
 #include "server/fields.h"
 #include "server/json_text.h"
+#include "server/output_format.h"
 #include "server/template_input.h"
 #include "server/tools/tool_checks.h"
 
@@ -482,15 +483,24 @@ void parse_chat_input(Fields& fields, const json::object& body, bool counting,
 }
 
 void refuse_unoffered(Fields& fields, const json::object& body) {
-  if (const json::object* config = fields.object(body, "", "output_config")) {
-    if (Fields::find(*config, "format") != nullptr) {
-      fields.unsupported("output_config.format", "structured output is");
-    }
-  }
   fields.not_offered(body, "", "container", Fields::Shape::kStringOrObject, "this is");
   fields.not_offered(body, "", "mcp_servers", Fields::Shape::kArray, "this is");
   fields.not_offered(body, "", "thread", Fields::Shape::kStringOrObject, "this is");
   fields.not_offered(body, "", "compaction", Fields::Shape::kObject, "this is");
+}
+
+/// `output_config.format`, and what it may not stand beside.
+void parse_format(Fields& fields, const json::object& body, GenerationRequest& request) {
+  request.grammar = parse_output_config_format(fields, body);
+  if (request.grammar == nullptr) return;
+  if (request.max_tokens == 0) {
+    fields.refuse("max_tokens", "max_tokens: 0 is not allowed with output_config.format");
+  }
+  if (request.continue_last) {
+    fields.refuse("output_config.format",
+                  "output_config.format: not behind a last message of the assistant: the format is "
+                  "one of the whole answer");
+  }
 }
 
 void parse_sampling(Fields& fields, const json::object& body, GenerationRequest& request) {
@@ -564,6 +574,7 @@ ApiResult<GenerationRequest> parse_messages_request(const json::object& body,
   request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
   parse_tools(fields, body, request);
   parse_prompt(fields, body, options, request);
+  parse_format(fields, body, request);
   if (fields.failed()) return fields.error();
   return request;
 }
@@ -578,6 +589,7 @@ ApiResult<GenerationRequest> parse_count_tokens(const json::object& body,
   parse_chat_input(fields, body, true, request);
   parse_tools(fields, body, request);
   parse_prompt(fields, body, options, request);
+  parse_output_config_format(fields, body);  // no part of the prompt, but refused all the same
   if (fields.failed()) return fields.error();
   return request;
 }

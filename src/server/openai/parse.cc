@@ -11,6 +11,7 @@
 #include "server/cache_markers.h"
 #include "server/openai/parse_common.h"
 #include "server/openai/parse_tools.h"
+#include "server/output_format.h"
 #include "server/template_input.h"
 #include "server/tools/tool_checks.h"
 
@@ -230,16 +231,6 @@ void parse_conversation(Fields& fields, const json::object& body, std::vector<bo
 }
 
 void refuse_unoffered_chat(Fields& fields, const json::object& body) {
-  if (const json::object* format = fields.object(body, "", "response_format")) {
-    const auto type = fields.string(*format, "response_format", "type");
-    if (!type) {
-      fields.missing("response_format.type");
-    } else if (*type == "json_object" || *type == "json_schema") {
-      fields.unsupported("response_format", fmt::format("'{}' is", *type));
-    } else if (*type != "text") {
-      fields.invalid("response_format.type", "must be 'text'");
-    }
-  }
   if (const json::array* modalities = fields.array(body, "", "modalities")) {
     for (const json::value& entry : *modalities) {
       if (entry != "text") fields.unsupported("modalities", "anything but 'text' is");
@@ -280,6 +271,13 @@ ApiResult<GenerationRequest> parse_chat(const json::object& body, const ParseLim
   std::vector<bool> breakpoints;
   parse_conversation(fields, body, breakpoints, request);
   if (!fields.failed()) settle_markers(fields, breakpoints, request);
+  request.grammar = parse_response_format(fields, body);
+  if (request.grammar != nullptr && request.continue_last) {
+    fields.refuse(
+        "response_format",
+        "response_format: not with continue_final_message: the format is one of the whole "
+        "answer");
+  }
   parse_cache_options(fields, body, request);
 
   const auto newer = fields.integer(body, "", "max_completion_tokens", 1, kIntegerMax);

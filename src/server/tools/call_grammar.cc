@@ -143,6 +143,13 @@ class Composer {
 ApiResult<CallGrammar> call_grammar(const GenerationRequest& request, const ToolFormat& format,
                                     const text::Tokenizer& tokenizer) {
   if (request.tools.empty() || request.tool_choice.use == ToolUse::kNone) return CallGrammar{};
+  if (request.grammar != nullptr && request.tool_choice.use == ToolUse::kAuto) {
+    return ApiError{ErrorKind::kInvalidRequest,
+                    "tool_choice: an answer of a form (response_format, output_config.format) is "
+                    "not supported beside tools that the model may choose to call; force a call, "
+                    "or set tool_choice to none",
+                    "tool_choice", "unsupported_parameter", ""};
+  }
   return Composer(request, format, tokenizer).compose();
 }
 
