@@ -27,6 +27,7 @@ import tempfile
 ALLOWED = {
     "base": [],
     "gguf": [],
+    "stores": ["gguf"],
     "kv": [],
     "kv/tiers": ["kv"],
     "sampling": [],
@@ -43,7 +44,7 @@ ALLOWED = {
     # sampling/params.h and kv/geometry.h are part of the engine's own interface.
     "server": ["engine", "text", "telemetry", "grammar", "sampling/params.h", "kv/geometry.h",
                "model/spec.h"],
-    "cli": ["gguf", "kv", "kv/tiers", "sampling", "grammar", "kernels", "text", "model", "engine", "telemetry",
+    "cli": ["gguf", "stores", "kv", "kv/tiers", "sampling", "grammar", "kernels", "text", "model", "engine", "telemetry",
             "planner", "server"],
 }
 

@@ -20,7 +20,7 @@ constexpr std::string_view kNoneAllowed =
 
 std::unique_ptr<ChoiceOutput> Core::make_output(const Request& request) const {
   return std::make_unique<ChoiceOutput>(tokenizer_, request.stops, request.want_control_text,
-                                        request.text_before);
+                                        request.text_before, request.control_text);
 }
 
 void Core::complete_runs(const model::LogitsView& logits) {

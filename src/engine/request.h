@@ -49,6 +49,8 @@ struct Request {
   /// any other. With ignore_eos only where it must. The prompt is no part of it.
   std::shared_ptr<const grammar::Grammar> grammar;
   bool want_control_text = false;  // control tokens appear in the text (raw completions may ask)
+  /// These appear in any case: what a model writes around its tool calls.
+  std::vector<TokenId> control_text = {};
   /// Log-probabilities of the prompt's own tokens, and this many of the best in each place;
   /// negative: none. Every position is then computed: the request reads nothing from the cache, and
   /// its markers do not count; what it computes enters the cache as always.

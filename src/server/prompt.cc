@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/system_turns.h"
+#include "server/tools/conversation.h"
 #include "text/detokenizer.h"
 
 namespace pagewise::server {
@@ -53,6 +55,23 @@ std::optional<ApiError> check_bytes(std::size_t bytes, const GenerationRequest& 
   return check_count(count, "at least ", request, model);
 }
 
+/// Of the answer's own beginning: what the template writes behind the last word of the
+/// conversation, or what is to be continued. Marks in anybody else's text are text.
+bool ends_in_thought(const GenerationRequest& request, const text::ProvenancedText& rendered,
+                     const ReasoningSyntax& syntax) {
+  if (!syntax) return false;
+  if (request.continue_last) {
+    std::string answer;
+    for (const ContentBlock& block : request.turns.back().blocks) answer += block.text;
+    return leaves_thought_open(answer, syntax);
+  }
+  uint32_t last = 0;
+  for (const text::OriginSpan& span : rendered.spans) {
+    if (span.origin != text::kTemplateOrigin) last = std::max(last, span.end);
+  }
+  return leaves_thought_open(std::string_view(rendered.text).substr(last), syntax);
+}
+
 ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedModel& model,
                               bool bounded) {
   if (model.chat_template == nullptr) return no_template(model);
@@ -63,20 +82,11 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   input.add_generation_prompt = request.chat.open_answer && !request.continue_last;
   if (model.chat_template->needs_time()) input.now = model.local_time_s();
   Prompt prompt;
-  int32_t origin = 0;
-  for (const Turn& turn : request.turns) {
-    text::ChatMessage message{turn.role, {}, {}};
-    for (const ContentBlock& block : turn.blocks) {
-      if (block.marker) prompt.markers.push_back({static_cast<uint32_t>(origin), *block.marker});
-      message.parts.push_back({block.text, origin++});
-    }
-    input.messages.push_back(std::move(message));
-  }
-  // Content too, but of no block: a marker's place is where its block ends.
-  for (std::size_t i = 0; i < request.turns.size(); ++i) {
-    const json::object& fields = request.turns[i].fields;
-    if (!fields.empty()) input.messages[i].fields = {fields, origin};
-  }
+  tools::Conversation conversation = tools::make_conversation(request, model.tool_format);
+  const int32_t origin = conversation.origins;
+  input.messages = std::move(conversation.messages);
+  input.tools = std::move(conversation.tools);
+  prompt.markers = std::move(conversation.markers);
   if (!request.chat.variables.empty()) input.variables = {request.chat.variables, origin};
   if (!request.chat.documents.empty()) {
     if (!model.chat_template->reads("documents")) {
@@ -96,6 +106,9 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   if (auto error = check_bytes(rendered->text.size(), request, model, bounded)) {
     return *std::move(error);
   }
+  prompt.thought_open = ends_in_thought(request, *rendered, model.reasoning);
+  prompt.system_lost =
+      loses_inner_system_turn(request, *rendered, static_cast<int32_t>(request.tools.size()));
   text::EncodedText encoded = model.tokenizer->encode(*rendered);
   // The template usually writes BOS itself; exactly one, whoever writes it (C15).
   const auto bos = model.tokenizer->bos();
@@ -105,6 +118,9 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
     encoded.ends.insert(encoded.ends.begin(), 0);
   }
   prompt.positions = block_positions(*rendered, encoded.ends, static_cast<std::size_t>(origin));
+  for (std::size_t i = 0; i < prompt.positions.size(); ++i) {
+    prompt.positions[i].joined = conversation.joined[i];
+  }
   prompt.tokens = std::move(encoded.tokens);
   return prompt;
 }
@@ -160,12 +176,24 @@ ApiResult<Prompt> completion_prompt(const GenerationRequest& request, const Prom
   return prompt;
 }
 
+/// A system turn that the template refuses or leaves out goes into the user's turn before it. That
+/// is the Messages API's promise; the other API leaves it to the template.
+ApiResult<Prompt> messages_prompt(const GenerationRequest& request, const ServedModel& model,
+                                  bool bounded) {
+  auto prompt = chat_prompt(request, model, bounded);
+  if (request.format != Format::kMessages || !has_inner_system_turn(request)) return prompt;
+  // Only a prompt that fits says what the template did with it.
+  if (prompt ? !prompt->system_lost : !prompt.error().code.empty()) return prompt;
+  auto folded = chat_prompt(with_system_in_user_turns(request), model, bounded);
+  return folded ? folded : prompt;
+}
+
 /// `bounded`: a text that cannot fit the context is refused before it is tokenized.
 ApiResult<Prompt> make_prompt(const GenerationRequest& request, const ServedModel& model,
                               std::size_t index, bool bounded) {
   return request.format == Format::kCompletion
              ? completion_prompt(request, request.prompts[index], model, bounded)
-             : chat_prompt(request, model, bounded);
+             : messages_prompt(request, model, bounded);
 }
 
 ApiResult<Prompt> build_bounded(const GenerationRequest& request, const ServedModel& model,

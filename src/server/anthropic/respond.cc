@@ -12,9 +12,10 @@ using engine::Admission;
 using engine::Delta;
 using engine::Finished;
 using engine::FinishReason;
+using tools::CallEvent;
 
 /// All counters, always: clients keep those of the last event (api-reference, section 0.3).
-json::object usage(const Admission& admission, uint32_t output_tokens) {
+json::object usage(const Admission& admission, uint32_t output_tokens, uint32_t thinking_tokens) {
   const uint32_t created = admission.cache_created_5m_tokens + admission.cache_created_1h_tokens;
   return {{"input_tokens", admission.input_tokens},
           {"cache_creation_input_tokens", created},
@@ -23,7 +24,7 @@ json::object usage(const Admission& admission, uint32_t output_tokens) {
            json::object{{"ephemeral_5m_input_tokens", admission.cache_created_5m_tokens},
                         {"ephemeral_1h_input_tokens", admission.cache_created_1h_tokens}}},
           {"output_tokens", output_tokens},
-          {"output_tokens_details", json::object{{"thinking_tokens", 0}}},
+          {"output_tokens_details", json::object{{"thinking_tokens", thinking_tokens}}},
           {"service_tier", "standard"}};
 }
 
@@ -32,8 +33,11 @@ struct Ending {
   json::value stop_sequence;
 };
 
-Ending ending(FinishReason reason, uint32_t stop_index, const ResponseContext& context) {
+Ending ending(FinishReason reason, uint32_t stop_index, uint32_t calls,
+              const ResponseContext& context) {
   switch (reason) {
+    case FinishReason::kStop:
+      return {calls > 0 ? "tool_use" : "end_turn", nullptr};
     case FinishReason::kStopString:
       if (stop_index < context.stops.size())
         return {"stop_sequence", json::string(context.stops[stop_index])};
@@ -56,28 +60,40 @@ json::object message(const ResponseContext& context) {
   return out;
 }
 
+json::object no_edits() { return {{"applied_edits", json::array()}}; }
+
+/// Clients send it back as it is and want a signature in it, which nobody checks here: the
+/// message's id will do.
+json::object thinking_block(std::string_view thought, std::string_view signature) {
+  return {{"type", "thinking"}, {"thinking", thought}, {"signature", signature}};
+}
+
 class MessageStream final : public StreamWriter {
  public:
-  explicit MessageStream(ResponseContext context) : context_(std::move(context)) {}
+  explicit MessageStream(ResponseContext context)
+      : context_(std::move(context)), text_(context_), ids_(call_ids(context_)) {}
 
   void admitted(uint32_t, const Admission& admission, std::string& out) override {
     admission_ = admission;
     json::object start = message(context_);
-    start["usage"] = usage(admission, 0);
+    start["usage"] = usage(admission, 0, 0);
     append_event(out, "message_start",
                  json::object{{"type", "message_start"}, {"message", std::move(start)}});
     append_event(out, "ping", json::object{{"type", "ping"}});
   }
 
+  void thought(uint32_t, std::string_view text, uint32_t tokens, std::string& out) override {
+    thinking_tokens_ = tokens;
+    if (text.empty()) return;
+    if (open_ != Block::kThinking) open_block(Block::kThinking, thinking_block("", ""), out);
+    if (context_.thoughts_omitted) return;
+    tell_delta(json::object{{"type", "thinking_delta"}, {"thinking", text}}, out);
+  }
+
   void delta(const Delta& delta, std::string& out) override {
-    if (!delta.text.empty()) {
-      open_block(out);
-      append_event(
-          out, "content_block_delta",
-          json::object{{"type", "content_block_delta"},
-                       {"index", 0},
-                       {"delta", json::object{{"type", "text_delta"}, {"text", delta.text}}}});
-    }
+    AnswerText::Events events;
+    text_.push(delta, events);
+    for (const CallEvent& event : events) tell(event, out);
     if (delta.finish != FinishReason::kNone) {
       finish_ = delta.finish;
       stop_index_ = delta.stop_index;
@@ -85,16 +101,14 @@ class MessageStream final : public StreamWriter {
   }
 
   void finished(const Finished& finished, std::string& out) override {
-    if (open_) {
-      append_event(out, "content_block_stop",
-                   json::object{{"type", "content_block_stop"}, {"index", 0}});
-    }
-    const Ending end = ending(finish_, stop_index_, context_);
+    close_block(out);
+    const Ending end = ending(finish_, stop_index_, text_.calls(), context_);
     json::object body{{"type", "message_delta"},
                       {"delta", json::object{{"stop_reason", end.reason},
                                              {"stop_sequence", end.stop_sequence},
                                              {"stop_details", nullptr}}},
-                      {"usage", usage(admission_, finished.completion_tokens)}};
+                      {"usage", usage(admission_, finished.completion_tokens, thinking_tokens_)}};
+    if (context_.context_management) body["context_management"] = no_edits();
     append_event(out, "message_delta", body);
     append_event(out, "message_stop", json::object{{"type", "message_stop"}});
   }
@@ -108,30 +122,82 @@ class MessageStream final : public StreamWriter {
   }
 
  private:
-  void open_block(std::string& out) {
-    if (open_) return;
-    open_ = true;
+  enum class Block : uint8_t { kNone, kThinking, kText, kCall };
+
+  void tell(const CallEvent& event, std::string& out) {
+    switch (event.kind) {
+      case CallEvent::Kind::kText:
+        if (open_ != Block::kText) {
+          open_block(Block::kText, json::object{{"type", "text"}, {"text", ""}}, out);
+        }
+        return tell_delta(json::object{{"type", "text_delta"}, {"text", event.text}}, out);
+      case CallEvent::Kind::kStart:
+        open_block(Block::kCall,
+                   json::object{{"type", "tool_use"},
+                                {"id", ids_.id("toolu_")},
+                                {"name", event.text},
+                                {"input", json::object()}},
+                   out);
+        return tell_delta(json::object{{"type", "input_json_delta"}, {"partial_json", ""}}, out);
+      case CallEvent::Kind::kArguments:
+        return tell_delta(json::object{{"type", "input_json_delta"}, {"partial_json", event.text}},
+                          out);
+      case CallEvent::Kind::kEnd:
+        return close_block(out);
+    }
+  }
+
+  void open_block(Block kind, json::object content, std::string& out) {
+    close_block(out);
+    open_ = kind;
     append_event(out, "content_block_start",
                  json::object{{"type", "content_block_start"},
-                              {"index", 0},
-                              {"content_block", json::object{{"type", "text"}, {"text", ""}}}});
+                              {"index", index_},
+                              {"content_block", std::move(content)}});
+  }
+
+  void close_block(std::string& out) {
+    if (open_ == Block::kNone) return;
+    if (open_ == Block::kThinking) {
+      tell_delta(json::object{{"type", "signature_delta"}, {"signature", context_.id}}, out);
+    }
+    open_ = Block::kNone;
+    append_event(out, "content_block_stop",
+                 json::object{{"type", "content_block_stop"}, {"index", index_++}});
+  }
+
+  void tell_delta(json::object delta, std::string& out) const {
+    append_event(
+        out, "content_block_delta",
+        json::object{
+            {"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(delta)}});
   }
 
   const ResponseContext context_;
+  AnswerText text_;
+  IdSource ids_;
   Admission admission_;
   FinishReason finish_ = FinishReason::kNone;
   uint32_t stop_index_ = 0;
-  bool open_ = false;
+  Block open_ = Block::kNone;
+  uint32_t index_ = 0;  // of the block that is open, or of the next one
+  uint32_t thinking_tokens_ = 0;
 };
 
 class WholeMessage final : public WholeWriter {
  public:
-  explicit WholeMessage(ResponseContext context) : context_(std::move(context)) {}
+  explicit WholeMessage(ResponseContext context)
+      : context_(std::move(context)), text_(context_), ids_(call_ids(context_)) {}
 
   void admitted(uint32_t, const Admission& admission) override { admission_ = admission; }
 
+  void thought(uint32_t, std::string_view text, uint32_t tokens) override {
+    thinking_tokens_ = tokens;
+    thought_ += text;
+  }
+
   void delta(Delta&& delta) override {
-    text_ += delta.text;
+    text_.push(delta, events_);
     if (delta.finish != FinishReason::kNone) {
       finish_ = delta.finish;
       stop_index_ = delta.stop_index;
@@ -140,21 +206,57 @@ class WholeMessage final : public WholeWriter {
 
   json::object finished(const Finished& finished) override {
     json::object out = message(context_);
-    if (!text_.empty()) {
-      out["content"] =
-          json::array{json::object{{"type", "text"}, {"text", text_}, {"citations", nullptr}}};
-    }
-    const Ending end = ending(finish_, stop_index_, context_);
+    out["content"] = content();
+    const Ending end = ending(finish_, stop_index_, text_.calls(), context_);
+    if (context_.context_management) out["context_management"] = no_edits();
     out["stop_reason"] = end.reason;
     out["stop_sequence"] = end.stop_sequence;
-    out["usage"] = usage(admission_, finished.completion_tokens);
+    out["usage"] = usage(admission_, finished.completion_tokens, thinking_tokens_);
     return out;
   }
 
  private:
+  /// Pieces that follow each other are one block.
+  json::array content() {
+    json::array blocks;
+    if (!thought_.empty()) {
+      blocks.push_back(
+          thinking_block(context_.thoughts_omitted ? std::string_view() : thought_, context_.id));
+    }
+    for (std::size_t i = 0; i < events_.size();) {
+      const bool call = events_[i].kind == CallEvent::Kind::kStart;
+      const CallEvent& first = events_[i];
+      std::string pieces;
+      if (call) ++i;
+      const CallEvent::Kind kind = call ? CallEvent::Kind::kArguments : CallEvent::Kind::kText;
+      while (i < events_.size() && events_[i].kind == kind) pieces += events_[i++].text;
+      if (call) {
+        if (i < events_.size() && events_[i].kind == CallEvent::Kind::kEnd) ++i;
+        blocks.push_back(tool_use(first.text, pieces));
+      } else {
+        blocks.push_back(json::object{{"type", "text"}, {"text", pieces}, {"citations", nullptr}});
+      }
+    }
+    return blocks;
+  }
+
+  json::object tool_use(std::string_view name, const std::string& arguments) {
+    // What a limit cut off is closed where it can be: an object is all that this form can hold.
+    auto input = parse_json(arguments);
+    if (!input) input = parse_json(tools::closed_json(arguments));
+    return {{"type", "tool_use"},
+            {"id", ids_.id("toolu_")},
+            {"name", name},
+            {"input", input ? *std::move(input) : json::value(json::object())}};
+  }
+
   const ResponseContext context_;
+  AnswerText text_;
+  AnswerText::Events events_;
+  IdSource ids_;
   Admission admission_;
-  std::string text_;
+  std::string thought_;
+  uint32_t thinking_tokens_ = 0;
   FinishReason finish_ = FinishReason::kNone;
   uint32_t stop_index_ = 0;
 };
