@@ -48,7 +48,7 @@ class Pieces {
     return all({bytes({"12"}, 1, 1), bytes({"09"}, 3, 3), text("-"),
                 either({long_months, short_months, february})});
   }
-  NodeId time() {
+  NodeId clock() {
     const NodeId zone =
         all({builder_.words({"+", "-"}), two_digits(0, 23), text(":"), two_digits(0, 59)});
     return all({two_digits(0, 23), text(":"), two_digits(0, 59), text(":"), two_digits(0, 59),
@@ -60,8 +60,8 @@ class Pieces {
     };
     const NodeId minutes = all({some("M"), maybe(some("S"))});
     const NodeId hours = all({some("H"), maybe(minutes)});
-    const NodeId clock = all({text("T"), either({hours, minutes, some("S")})});
-    return all({text("P"), either({all({some("D"), maybe(clock)}), clock, some("W")})});
+    const NodeId shorter = all({text("T"), either({hours, minutes, some("S")})});
+    return all({text("P"), either({all({some("D"), maybe(shorter)}), shorter, some("W")})});
   }
   NodeId hex(uint32_t min, uint32_t max) { return bytes({"09", "af"}, min, max); }
   NodeId uuid() {
@@ -99,8 +99,8 @@ std::optional<NodeId> string_of_format(Builder& builder, std::string_view format
   Pieces pieces(builder);
   std::optional<NodeId> inside;
   if (format == "date") inside = pieces.date();
-  if (format == "time") inside = pieces.time();
-  if (format == "date-time") inside = pieces.all({pieces.date(), pieces.text("T"), pieces.time()});
+  if (format == "time") inside = pieces.clock();
+  if (format == "date-time") inside = pieces.all({pieces.date(), pieces.text("T"), pieces.clock()});
   if (format == "duration") inside = pieces.duration();
   if (format == "uri") inside = pieces.uri();
   if (format == "uuid") inside = pieces.uuid();

@@ -228,7 +228,8 @@ def test_random_schemas_are_followed(server):
     complete = 0
     for seed in range(first, first + 60):
         schema = random_schema(random.Random(seed), 3)
-        choice = chat(server, schema, temperature=random.Random(seed).choice([0, 1, 3]), seed=seed, max_tokens=250).choices[0]
+        temperature = random.Random(seed).choice([0, 1, 3])
+        choice = chat(server, schema, temperature=temperature, seed=seed, max_tokens=250).choices[0]
         try:
             complete += check(schema, choice)
         except (ValueError, jsonschema.ValidationError) as problem:
@@ -246,8 +247,9 @@ def test_random_schemas_are_followed(server):
 ])
 def test_what_cannot_be_followed_is_a_400_that_names_it(server, schema, place):
     before = server.metrics()["vllm:prompt_tokens_total"]
-    error = check_openai(server.post("/v1/chat/completions", {
-        "model": "gpt-x", "messages": MESSAGES, "response_format": response_format(schema)}), 400, None, "response_format")
+    answer = server.post("/v1/chat/completions", {"model": "gpt-x", "messages": MESSAGES,
+                                                  "response_format": response_format(schema)})
+    error = check_openai(answer, 400, None, "response_format")
     assert error["message"].startswith(f"response_format.json_schema.{place}: ")
     error = check_anthropic(server.post("/v1/messages", {
         "model": "claude-x", "max_tokens": 5, "messages": MESSAGES,
