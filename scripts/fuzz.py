@@ -39,6 +39,7 @@ TARGETS = {
     "request": ([], 4096),
     "tokenizer": ([], 1024),
     "output": ([], 512),
+    "grammar": ([], 1024),
     "kernels": ([], 96),
 }
 CANARY_SECONDS_MAX = 120

@@ -54,7 +54,8 @@ SCHEMAS = {
 def decode(server, name, schema, number, tokens):
     """Tokens a second of one answer."""
     words = f"Round {number}, {name}: write a long list of hotel guests as JSON."
-    more = {"response_format": {"type": "json_schema", "json_schema": {"name": "bench", "schema": schema}}} if schema else {}
+    form = {"type": "json_schema", "json_schema": {"name": "bench", "schema": schema}}
+    more = {"response_format": form} if schema else {}
     timing = server.generate([Request(None, tokens, more, [{"role": "user", "content": words}])])[0]
     # A tree may be complete before; what it had is a speed all the same.
     if timing.tokens < min(tokens, 16):
@@ -95,7 +96,8 @@ def main():
     with servers.Pagewise(args.pagewise, args.model, args.threads) as server:
         found = measure(server, args.rounds, args.tokens)
         command = server.command_line()
-    result.facts.update(threads=args.threads, rounds=args.rounds, tokens=args.tokens, figures=found, command_server=command)
+    result.facts.update(threads=args.threads, rounds=args.rounds, tokens=args.tokens, figures=found,
+                        command_server=command)
     result.lines = [f"Decode of {args.tokens} tokens, {args.threads} threads, {args.rounds} rounds; median (smallest to "
                     "largest).", "", *table(found), f"    {command}"]
     result.write(args.results)

@@ -48,11 +48,20 @@ class Pieces {
     return all({bytes({"12"}, 1, 1), bytes({"09"}, 3, 3), text("-"),
                 either({long_months, short_months, february})});
   }
-  NodeId time() {
+  NodeId clock() {
     const NodeId zone =
         all({builder_.words({"+", "-"}), two_digits(0, 23), text(":"), two_digits(0, 59)});
     return all({two_digits(0, 23), text(":"), two_digits(0, 59), text(":"), two_digits(0, 59),
                 maybe(all({text("."), bytes({"09"}, 1, 6)})), either({text("Z"), zone})});
+  }
+  NodeId duration() {
+    const auto some = [this](std::string_view unit) {
+      return all({bytes({"09"}, 1, 4), text(unit)});
+    };
+    const NodeId minutes = all({some("M"), maybe(some("S"))});
+    const NodeId hours = all({some("H"), maybe(minutes)});
+    const NodeId shorter = all({text("T"), either({hours, minutes, some("S")})});
+    return all({text("P"), either({all({some("D"), maybe(shorter)}), shorter, some("W")})});
   }
   NodeId hex(uint32_t min, uint32_t max) { return bytes({"09", "af"}, min, max); }
   NodeId uuid() {
@@ -74,6 +83,11 @@ class Pieces {
     const NodeId joint = builder_.words({".", "_", "+", "-"});
     return all({builder_.repeat(word, joint, 1, 3), text("@"), hostname()});
   }
+  NodeId uri() {
+    const NodeId segment = all({text("/"), bytes({"az", "AZ", "09", "-.", "__", "~~"}, 1, 30)});
+    return all({builder_.words({"http://", "https://"}), hostname(),
+                builder_.repeat(segment, std::nullopt, 0, 6), maybe(text("/"))});
+  }
 
  private:
   Builder& builder_;
@@ -85,8 +99,10 @@ std::optional<NodeId> string_of_format(Builder& builder, std::string_view format
   Pieces pieces(builder);
   std::optional<NodeId> inside;
   if (format == "date") inside = pieces.date();
-  if (format == "time") inside = pieces.time();
-  if (format == "date-time") inside = pieces.all({pieces.date(), pieces.text("T"), pieces.time()});
+  if (format == "time") inside = pieces.clock();
+  if (format == "date-time") inside = pieces.all({pieces.date(), pieces.text("T"), pieces.clock()});
+  if (format == "duration") inside = pieces.duration();
+  if (format == "uri") inside = pieces.uri();
   if (format == "uuid") inside = pieces.uuid();
   if (format == "ipv4") inside = pieces.ipv4();
   if (format == "ipv6") inside = pieces.listed(pieces.hex(1, 4), ":", 8, 8);

@@ -416,7 +416,7 @@ Result<std::shared_ptr<const Grammar>> Builder::build(NodeId root) {
   classify_bytes(program_);
   Program program = std::move(program_);
   *this = Builder();
-  return std::shared_ptr<const Grammar>(new Grammar(std::move(program)));
+  return std::make_shared<const Grammar>(std::move(program));
 }
 
 }  // namespace pagewise::grammar

@@ -58,11 +58,12 @@ std::string control_spelling(TokenId token);
 /// Thread: immutable, any number of threads at once.
 class Grammar {
  public:
+  /// By Builder::build.
+  explicit Grammar(Program program) : program_(std::move(program)) {}
+
   const Program& program() const { return program_; }
 
  private:
-  friend class Builder;
-  explicit Grammar(Program program) : program_(std::move(program)) {}
   Program program_;
 };
 

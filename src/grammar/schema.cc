@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/check.h"
 #include "base/contains.h"
 #include "grammar/formats.h"
 #include "grammar/number_range.h"
@@ -82,9 +83,24 @@ std::string scalar_text(const json::value& value) {
   return fmt::format("{}", value.get_double());  // the shortest that reads as the same
 }
 
+/// What somebody sent, for a message of one line.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMost = 40;
+  std::string out(text.substr(0, kMost));
+  if (text.size() > kMost) {
+    while (!out.empty() && (static_cast<uint8_t>(out.back()) & 0xC0) == 0x80) out.pop_back();
+    if (!out.empty() && static_cast<uint8_t>(out.back()) >= 0xC0) out.pop_back();
+    out += "...";
+  }
+  for (char& c : out) {
+    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return out;
+}
+
 Error refusal(std::string_view path, std::string_view keyword, std::string_view reason) {
   return {ErrorCode::kUnsupported,
-          fmt::format("{}{}{}: {}", path, keyword.empty() ? "" : ".", keyword, reason)};
+          fmt::format("{}{}{}: {}", path, keyword.empty() ? "" : ".", shown(keyword), reason)};
 }
 
 Error not_supported(std::string_view path, std::string_view keyword) {
@@ -95,7 +111,7 @@ Error not_supported(std::string_view path, std::string_view keyword) {
 
 Error wrong(std::string_view path, std::string_view keyword, std::string_view reason) {
   return {ErrorCode::kInvalidArgument,
-          fmt::format("{}{}{}: {}", path, keyword.empty() ? "" : ".", keyword, reason)};
+          fmt::format("{}{}{}: {}", path, keyword.empty() ? "" : ".", shown(keyword), reason)};
 }
 
 /// A part of a URI: %25 and kin.
@@ -126,11 +142,13 @@ Result<NodeId> SchemaCompiler::compile() {
     pending_.pop_front();
     boost::system::error_code error;
     const json::value* target = root_.find_pointer(pointer, error);
-    if (target == nullptr) {
-      return wrong(where_, "", fmt::format("$ref '#{}' names nothing in this schema", pointer));
+    PW_CHECK(target != nullptr);  // reference() has seen it
+    std::string path = where_;
+    for (std::size_t at = 0; at < pointer.size();) {  // "/$defs/node"
+      const std::size_t end = std::min(pointer.find('/', at + 1), pointer.size());
+      path += '.' + shown(std::string_view(pointer).substr(at + 1, end - at - 1));
+      at = end;
     }
-    std::string path = where_ + pointer;
-    std::replace(path.begin() + static_cast<std::ptrdiff_t>(where_.size()), path.end(), '/', '.');
     PW_ASSIGN_OR_RETURN(const NodeId part, schema_node(*target, path));
     builder_.define(forward, part);
   }
@@ -204,14 +222,14 @@ Result<NodeId> SchemaCompiler::reference(const json::value& target, const std::s
     return refusal(path, "$ref",
                    fmt::format("'{}' is not supported: only references into this "
                                "schema, '#' or '#/...'",
-                               uri));
+                               shown(uri)));
   }
   const std::string pointer = percent_decoded(uri.substr(1));
   const auto known = references_.find(pointer);
   if (known != references_.end()) return known->second;
   boost::system::error_code error;
   if (root_.find_pointer(pointer, error) == nullptr) {
-    return wrong(path, "$ref", fmt::format("'{}' names nothing in this schema", uri));
+    return wrong(path, "$ref", fmt::format("'{}' names nothing in this schema", shown(uri)));
   }
   const NodeId forward = builder_.forward();
   references_.emplace(pointer, forward);
@@ -377,7 +395,7 @@ Result<NodeId> SchemaCompiler::string(const json::object& schema, const std::str
     if (const auto node = string_of_format(builder_, text_of(*name))) return *node;
     return refusal(
         path, "format",
-        fmt::format("'{}' is not supported; there are: {}", text_of(*name), kFormatNames));
+        fmt::format("'{}' is not supported; there are: {}", shown(text_of(*name)), kFormatNames));
   }
   PW_ASSIGN_OR_RETURN(const std::optional<uint32_t> min, count(schema, "minLength", path));
   PW_ASSIGN_OR_RETURN(const std::optional<uint32_t> max, count(schema, "maxLength", path));
@@ -525,7 +543,7 @@ Result<NodeId> SchemaCompiler::object(const json::object& schema, const std::str
     for (const auto& [key, value] : named->get_object()) {
       const std::string_view name(key.data(), key.size());
       PW_ASSIGN_OR_RETURN(const NodeId node,
-                          schema_node(value, fmt::format("{}.properties.{}", path, name)));
+                          schema_node(value, fmt::format("{}.properties.{}", path, shown(name))));
       properties.push_back({name, node, false});
     }
   }
@@ -538,7 +556,8 @@ Result<NodeId> SchemaCompiler::object(const json::object& schema, const std::str
       const auto [place, fresh] = places.emplace(name, properties.size());
       if (fresh) {
         if (others != nullptr && !other) {
-          return wrong(path, "required", fmt::format("'{}' is not among the properties", name));
+          return wrong(path, "required",
+                       fmt::format("'{}' is not among the properties", shown(name)));
         }
         properties.push_back({name, other ? *other : builder_.json_value(), false});
       }
