@@ -177,6 +177,7 @@ void CallParser::object_byte(char c, Events& out) {
   const auto arguments = object_.whole_arguments();
   if (!object_.name() || !arguments || (!certain_ && !is_object(*arguments))) return broken(out);
   tell(*object_.name(), *arguments, true, list_ && !certain_ ? held_ : out);
+  started_ = false;
   mode_ = Mode::kBehindItem;
   if (!list_) leave(out);
 }
