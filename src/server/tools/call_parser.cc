@@ -242,7 +242,7 @@ void CallParser::tell(std::string name, std::string_view arguments, bool whole, 
   const std::string_view fresh = arguments.substr(std::min(told_, arguments.size()));
   told_ = arguments.size();
   if (!fresh.empty()) {
-    if (out.back().kind == Kind::kArguments) {
+    if (!out.empty() && out.back().kind == Kind::kArguments) {
       out.back().text += fresh;
     } else {
       out.push_back({Kind::kArguments, std::string(fresh)});
