@@ -33,15 +33,17 @@ ResponseContext context(Format format) {
   return out;
 }
 
-/// `text` in pieces of about `size` bytes, and the end.
+/// `text` in pieces of about `size` bytes, whole characters as the engine gives them, and the end.
 std::vector<Delta> deltas(std::string_view text, std::size_t size,
                           FinishReason finish = FinishReason::kStop) {
   std::vector<Delta> out;
   while (!text.empty()) {
+    std::size_t end = std::min(size, text.size());
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
     Delta& delta = out.emplace_back();
-    delta.text = text.substr(0, size);
+    delta.text = text.substr(0, end);
     delta.completion_tokens = static_cast<uint32_t>(out.size());
-    text.remove_prefix(std::min(size, text.size()));
+    text.remove_prefix(end);
   }
   out.emplace_back().finish = finish;
   return out;

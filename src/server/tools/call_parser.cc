@@ -177,6 +177,7 @@ void CallParser::object_byte(char c, Events& out) {
   const auto arguments = object_.whole_arguments();
   if (!object_.name() || !arguments || (!certain_ && !is_object(*arguments))) return broken(out);
   tell(*object_.name(), *arguments, true, list_ && !certain_ ? held_ : out);
+  started_ = false;
   mode_ = Mode::kBehindItem;
   if (!list_) leave(out);
 }
@@ -241,7 +242,7 @@ void CallParser::tell(std::string name, std::string_view arguments, bool whole, 
   const std::string_view fresh = arguments.substr(std::min(told_, arguments.size()));
   told_ = arguments.size();
   if (!fresh.empty()) {
-    if (out.back().kind == Kind::kArguments) {
+    if (!out.empty() && out.back().kind == Kind::kArguments) {
       out.back().text += fresh;
     } else {
       out.push_back({Kind::kArguments, std::string(fresh)});

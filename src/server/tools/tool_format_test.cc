@@ -150,6 +150,8 @@ TEST(ToolPrompt, IsTheSameFromBothApisForEveryFamily_C05) {
       EXPECT_NE(chat.find(said), std::string::npos) << said << "\n" << chat;
     }
     const std::size_t call = chat.find("Q1");
+    // This template sorts the keys of a call itself.
+    if (std::string_view(family.name) == "granite") continue;
     EXPECT_LT(chat.find("zeta", call), chat.find("alpha", call)) << chat;
     EXPECT_LT(chat.find("R1"), chat.find("R2"));
   }
@@ -255,7 +257,8 @@ TEST(ToolPrompt, EndsMarkersOnToolsAndResultsWhereTheyEnd_C10) {
   EXPECT_TRUE(up_to(1).ends_with(R"("type": "object", "properties)")) << up_to(1);
   EXPECT_EQ(up_to(2), up_to(1)) << "the system text stands in front of the tools there";
   EXPECT_TRUE(up_to(3).ends_with("Q1"));
-  EXPECT_TRUE(up_to(5).ends_with("\"arguments")) << up_to(5);
+  EXPECT_TRUE(up_to(4).ends_with(R"("alpha": ["x)")) << up_to(4);
+  EXPECT_TRUE(up_to(5).ends_with(R"({"name": "g)")) << up_to(5);
   EXPECT_TRUE(up_to(6).ends_with("R1"));
   EXPECT_TRUE(up_to(7).ends_with("R2"));
   std::vector<bool> joined;
