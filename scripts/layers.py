@@ -31,18 +31,20 @@ ALLOWED = {
     "kv": [],
     "kv/tiers": ["kv"],
     "sampling": [],
+    "grammar": [],
     "kernels": [],
     "text": ["gguf"],
     "model": ["kernels", "kv", "gguf", "model/adaptors"],
     "model/executor": ["kv/geometry.h"],
     "model/spec": ["gguf", "kv/geometry.h", "model/adaptors"],
     "model/adaptors": ["gguf", "kv/geometry.h", "model/spec.h"],
-    "engine": ["kv", "sampling", "text", "model/executor.h"],
+    "engine": ["kv", "sampling", "grammar", "text", "model/executor.h"],
     "telemetry": [],
     "planner": ["engine", "kv", "kv/tiers", "gguf", "model/spec.h"],
     # sampling/params.h and kv/geometry.h are part of the engine's own interface.
-    "server": ["engine", "text", "telemetry", "sampling/params.h", "kv/geometry.h", "model/spec.h"],
-    "cli": ["gguf", "stores", "kv", "kv/tiers", "sampling", "kernels", "text", "model", "engine", "telemetry",
+    "server": ["engine", "text", "telemetry", "grammar", "sampling/params.h", "kv/geometry.h",
+               "model/spec.h"],
+    "cli": ["gguf", "stores", "kv", "kv/tiers", "sampling", "grammar", "kernels", "text", "model", "engine", "telemetry",
             "planner", "server"],
 }
 

@@ -17,6 +17,7 @@ class Request:
     prompt: list  # token ids
     tokens: int  # of the answer; end-of-text does not end it
     more: dict = dataclasses.field(default_factory=dict)  # further fields of the body
+    messages: list = None  # a chat, in the place of `prompt`
 
 
 @dataclasses.dataclass
@@ -42,7 +43,8 @@ class Timing:
 
 
 def body_of(request, model):
-    return {"model": model, "prompt": request.prompt, "max_tokens": request.tokens, "temperature": 0, "ignore_eos": True,
+    asked = {"prompt": request.prompt} if request.messages is None else {"messages": request.messages}
+    return {"model": model, **asked, "max_tokens": request.tokens, "temperature": 0, "ignore_eos": True,
             "stream": True, "stream_options": {"include_usage": True}, "cache_prompt": True, **request.more}
 
 
@@ -59,8 +61,9 @@ async def generate_all(port, requests, model, limit_s):
     async def one(index):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
         sent[index] = time.perf_counter()
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-                     b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(bodies[index]) + bodies[index])
+        path = b"/v1/completions" if requests[index].messages is None else b"/v1/chat/completions"
+        writer.write(b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                     b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (path, len(bodies[index])) + bodies[index])
         try:
             while line := await reader.readline():
                 lines[index].append((time.perf_counter(), line))
@@ -76,6 +79,10 @@ async def generate_all(port, requests, model, limit_s):
         if task not in late:
             task.result()  # raises what went wrong
     return [timing_of(at, received) for at, received in zip(sent, lines)]
+
+
+def text_of(choice):
+    return choice.get("text") or (choice.get("delta") or {}).get("content") or ""
 
 
 def timing_of(sent, received):
@@ -95,7 +102,7 @@ def timing_of(sent, received):
         event = json.loads(line[6:])
         if "error" in event:
             sys.exit(f"the server answered: {event['error']}")
-        if piece := "".join(choice.get("text") or "" for choice in event.get("choices") or []):
+        if piece := "".join(text_of(choice) for choice in event.get("choices") or []):
             timing.stamps.append(at)
             timing.text += piece
         if usage := event.get("usage"):

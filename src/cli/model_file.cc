@@ -57,8 +57,9 @@ server::ServedModel describe_model(const text::Tokenizer& tokenizer,
   server::ServedModel served;
   served.tokenizer = &tokenizer;
   served.chat_template = chat_template.compiled.get();
-  if (chat_template.compiled != nullptr) {
-    served.reasoning = server::detect_reasoning(*chat_template.compiled);
+  if (served.chat_template != nullptr) {
+    served.reasoning = server::detect_reasoning(*served.chat_template);
+    served.tool_format = server::tools::detect_tool_format(*served.chat_template);
   }
   served.no_template_reason = chat_template.problem;
   served.local_time_s = local_time_s;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/choice_output.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -8,11 +9,19 @@
 namespace pagewise::engine {
 
 ChoiceOutput::ChoiceOutput(const text::Tokenizer& tokenizer, const std::vector<std::string>& stops,
-                           bool want_control_text, std::string_view text_before)
-    : tokenizer_(tokenizer), want_control_text_(want_control_text) {
+                           bool want_control_text, std::string_view text_before,
+                           std::vector<TokenId> control_text)
+    : tokenizer_(tokenizer),
+      want_control_text_(want_control_text),
+      control_text_(std::move(control_text)) {
   if (!stops.empty()) matcher_.emplace(stops);
   assembler_.push(text_before, assembled_);
   PW_CHECK(assembled_.empty());  // nothing but the beginning of a character
+}
+
+bool ChoiceOutput::gives_text(TokenId token) const {
+  return want_control_text_ || !tokenizer_.is_control(token) ||
+         std::find(control_text_.begin(), control_text_.end(), token) != control_text_.end();
 }
 
 std::optional<std::size_t> ChoiceOutput::push(sampling::Sampled&& sampled) {
@@ -21,7 +30,7 @@ std::optional<std::size_t> ChoiceOutput::push(sampling::Sampled&& sampled) {
   const std::string_view bytes = tokenizer_.token_bytes(token);
   Held held{TokenOutput{std::move(sampled), std::string(bytes)}, assembled_size_, 0};
   assembled_.clear();
-  if (want_control_text_ || !tokenizer_.is_control(token)) assembler_.push(bytes, assembled_);
+  if (gives_text(token)) assembler_.push(bytes, assembled_);
   assembled_size_ += assembled_.size();
   // Bytes that still wait for the rest of their character are final with the next byte that comes
   // out.

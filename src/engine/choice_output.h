@@ -23,10 +23,12 @@ namespace pagewise::engine {
 
 class ChoiceOutput {
  public:
-  /// `tokenizer` must outlive this. Control tokens give text only when `want_control_text`.
-  /// `text_before`: the beginning of a character that the first tokens may complete.
+  /// `tokenizer` must outlive this. Control tokens give text only when `want_control_text`, or when
+  /// they are in `control_text`. `text_before`: the beginning of a character that the first tokens
+  /// may complete.
   ChoiceOutput(const text::Tokenizer& tokenizer, const std::vector<std::string>& stops,
-               bool want_control_text, std::string_view text_before = {});
+               bool want_control_text, std::string_view text_before = {},
+               std::vector<TokenId> control_text = {});
 
   /// Adds a token. The index of the stop string that it completed, if any: then only the text
   /// before the match will come out, and the only call left is take().
@@ -46,9 +48,11 @@ class ChoiceOutput {
     uint64_t end = 0;
   };
   std::optional<std::size_t> match(std::string_view text);
+  bool gives_text(TokenId token) const;
 
   const text::Tokenizer& tokenizer_;
   const bool want_control_text_;
+  const std::vector<TokenId> control_text_;
   text::Utf8Assembler assembler_;
   std::optional<text::StopMatcher> matcher_;
   std::deque<Held> held_;

@@ -32,6 +32,23 @@ TEST(ChoiceOutput, ATokenComesWithTheTextThatItCompletes) {
   EXPECT_FALSE(output.take(delta));
 }
 
+TEST(ChoiceOutput, ShowsTheControlTokensThatBelongToTheText) {
+  const auto text = [](std::vector<TokenId> shown) {
+    ChoiceOutput output(vocabulary(), {}, false, {}, std::move(shown));
+    EXPECT_FALSE(output.push(letter('a')));
+    EXPECT_FALSE(output.push(token(1)));
+    EXPECT_FALSE(output.push(letter('b')));
+    output.finish();
+    Delta delta;
+    EXPECT_TRUE(output.take(delta));
+    EXPECT_EQ(delta.tokens.size(), 3U);
+    return delta.text;
+  };
+  EXPECT_EQ(text({}), "ab");
+  EXPECT_EQ(text({TokenId(1)}), "a<mark>b");
+  EXPECT_EQ(text({TokenId(0)}), "ab");
+}
+
 TEST(ChoiceOutput, TheFourTokensOfAnEmojiComeTogetherC12) {
   ChoiceOutput output(vocabulary(), {}, false);
   Delta delta;

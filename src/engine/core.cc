@@ -118,6 +118,7 @@ Status Core::check(const Request& request) const {
   for (const std::string& stop : request.stops) {
     if (stop.empty()) return invalid("stop: a stop string must not be empty");
   }
+  if (request.grammar != nullptr) vocabulary();
   for (const sampling::TokenBias& bias : request.sampling.logit_bias) {
     if (bias.token.value < 0 || static_cast<uint32_t>(bias.token.value) >= vocab_size) {
       return invalid("logit_bias: token id " + std::to_string(bias.token.value) +
@@ -154,6 +155,7 @@ void Core::submit(RequestId id, Request request, std::shared_ptr<RequestSink> si
   sequence->job = job.get();
   sequence->tokens = std::move(job->request.prompt);
   sequence->output = make_output(job->request);
+  if (job->request.grammar != nullptr) sequence->matcher.emplace(job->request.grammar);
   job->sequences.push_back(std::move(sequence));
   waiting_.push_back(job.get());
   jobs_.emplace(id, std::move(job));
@@ -184,6 +186,7 @@ void Core::finish_choice(Sequence& sequence, FinishReason reason) {
   release(sequence);
   sequence.finish = reason;
   sequence.tokens = {};
+  sequence.matcher.reset();
   if (--job.choices_left == 0) finish_job(job, Status::ok(), job.sequences.front()->finish);
 }
 

@@ -41,6 +41,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,8 @@
 #include "engine/ledger.h"
 #include "engine/operations.h"
 #include "engine/request.h"
+#include "grammar/matcher.h"
+#include "grammar/vocabulary.h"
 #include "kv/kv_cache.h"
 #include "model/executor.h"
 #include "sampling/sampler.h"
@@ -137,6 +140,7 @@ class Core {
     double logprob_sum = 0;  // of what was generated
     SeqId kv;                // null while preempted
     std::unique_ptr<ChoiceOutput> output;
+    std::optional<grammar::Matcher> matcher;  // of a request with a grammar: where it stands
     FinishReason finish = FinishReason::kNone;
 
     uint32_t remaining() const { return static_cast<uint32_t>(tokens.size()) - computed; }
@@ -217,7 +221,12 @@ class Core {
   void tell_prompt(Job& job, const Run& run, const model::LogitsView& logits, uint32_t& row);
   void finish_prefill_only(Job& job);
   void fork_choices(Job& job);
-  bool sample(Sequence& sequence, std::span<const float> logits);
+  /// Why a step's logits gave a choice no token.
+  enum class NoToken : uint8_t { kNone, kNoNumbers, kNoneAllowed };
+  NoToken sample(Sequence& sequence, std::span<const float> logits);
+  std::span<const uint64_t> allowed_tokens(const Sequence& sequence);
+  bool advance_matcher(Sequence& sequence, TokenId token);
+  const grammar::Vocabulary& vocabulary() const;
   void deliver(Sequence& sequence, FinishReason finish, std::optional<std::size_t> stop);
 
   // Leaving.
@@ -242,6 +251,9 @@ class Core {
   std::atomic<uint32_t> context_served_{0}, pool_tokens_{0};
   std::unique_ptr<kv::KvCache> cache_;
   sampling::Sampler sampler_;
+  // Made for the first request with a grammar, by check() on its thread: it takes a while.
+  mutable std::once_flag vocabulary_once_;
+  mutable std::unique_ptr<const grammar::Vocabulary> vocabulary_;
 
   std::map<RequestId, std::unique_ptr<Job>> jobs_;
   std::deque<Job*> waiting_;         // not yet admitted, in order of arrival
@@ -263,6 +275,7 @@ class Core {
   kv::Orders orders_;
   std::vector<BlockId> fresh_, idle_;
   sampling::Sampled sampled_;
+  std::vector<uint64_t> allowed_;  // of the choice that is sampled, by token
 
   Ledger ledger_;
   // All steps of at least kChunkMin rows with a prompt in them: what a prompt's token takes.

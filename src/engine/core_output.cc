@@ -2,16 +2,25 @@
 // What becomes of a step's logits: scored prompts, sampled tokens, and what clients hear of them.
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "engine/core.h"
 
 namespace pagewise::engine {
+namespace {
+
+constexpr std::string_view kNoneAllowed =
+    "the answer cannot go on in the form that was asked for: this model's vocabulary has no token "
+    "for what must come next; ask for another schema, or for plain text";
+
+}  // namespace
 
 std::unique_ptr<ChoiceOutput> Core::make_output(const Request& request) const {
   return std::make_unique<ChoiceOutput>(tokenizer_, request.stops, request.want_control_text,
-                                        request.text_before);
+                                        request.text_before, request.control_text);
 }
 
 void Core::complete_runs(const model::LogitsView& logits) {
@@ -23,7 +32,15 @@ void Core::complete_runs(const model::LogitsView& logits) {
     for (uint32_t g = 0; g < groups_; ++g) note_held(run, g, counters_.groups[g].sequence_rest_max);
   }
   uint32_t row = 0;
-  std::vector<RequestId> nonsense;  // ended behind the loop: their other choices have runs here
+  // Ended behind the loop: their other choices have runs here.
+  std::vector<RequestId> nonsense, stuck;
+  const auto sample_into = [&](Sequence& sequence, std::span<const float> values) {
+    const RequestId id = sequence.job->id;
+    const NoToken reason = sample(sequence, values);
+    if (reason == NoToken::kNoNumbers) nonsense.push_back(id);
+    if (reason == NoToken::kNoneAllowed) stuck.push_back(id);
+    return reason == NoToken::kNone;
+  };
   for (const Run& run : runs_) {
     Sequence& sequence = *run.sequence;
     Job& job = *sequence.job;
@@ -31,16 +48,14 @@ void Core::complete_runs(const model::LogitsView& logits) {
     if (run.logits) {
       const std::span<const float> values = logits.row(row++);
       if (job.forked) {
-        if (!sample(sequence, values)) nonsense.push_back(job.id);
+        sample_into(sequence, values);
       } else {
         fork_choices(job);
         // The last choice to end takes the job with it: count beforehand.
         const uint32_t choices = job.request.choices;
         const std::vector<std::unique_ptr<Sequence>>& sequences = job.sequences;
         for (uint32_t c = 0; c < choices; ++c) {
-          if (sample(*sequences[c], values)) continue;
-          nonsense.push_back(job.id);
-          break;
+          if (!sample_into(*sequences[c], values)) break;
         }
       }
     } else if (job.tokens_max == 0 && sequence.remaining() == 0) {
@@ -48,6 +63,7 @@ void Core::complete_runs(const model::LogitsView& logits) {
     }
   }
   if (!nonsense.empty()) fail(nonsense, {ErrorCode::kInternal, std::string(sampling::kNoNumbers)});
+  if (!stuck.empty()) fail(stuck, {ErrorCode::kUnsupported, std::string(kNoneAllowed)});
 }
 
 /// The next stretch of a prompt whose log-probabilities were asked for; `row` moves on by the rows
@@ -85,6 +101,7 @@ void Core::fork_choices(Job& job) {
     sequence->computed = first.computed;
     sequence->kv = cache_->fork(first.kv);
     sequence->output = make_output(job.request);
+    if (job.request.grammar != nullptr) sequence->matcher.emplace(job.request.grammar);
     insert_running(*sequence);
     job.sequences.push_back(std::move(sequence));
   }
@@ -103,16 +120,55 @@ void Core::finish_prefill_only(Job& job) {
   finish_job(job, Status::ok(), FinishReason::kLength);
 }
 
-/// False: the logits are not numbers, and nothing happened.
-bool Core::sample(Sequence& sequence, std::span<const float> logits) {
+const grammar::Vocabulary& Core::vocabulary() const {
+  std::call_once(vocabulary_once_, [this] {
+    // The model may have more logits than the tokenizer has tokens: those are never allowed.
+    std::vector<grammar::TokenText> tokens(executor_.vocab_size());
+    const std::size_t known = std::min<std::size_t>(tokens.size(), tokenizer_.vocab_size());
+    for (std::size_t i = 0; i < known; ++i) {
+      const TokenId token(static_cast<int32_t>(i));
+      // What ends the answer is allowed by where the answer may end.
+      if (tokenizer_.is_eog(token)) continue;
+      tokens[i] = {tokenizer_.token_bytes(token), tokenizer_.is_control(token)};
+    }
+    vocabulary_ = std::make_unique<const grammar::Vocabulary>(tokens);
+  });
+  return *vocabulary_;
+}
+
+/// What a choice with a grammar may go on with, valid until the next call; empty: nothing may.
+std::span<const uint64_t> Core::allowed_tokens(const Sequence& sequence) {
+  allowed_.resize(vocabulary().mask_words());
+  grammar::allowed(*sequence.matcher, vocabulary(), allowed_);
+  if (sequence.matcher->may_end() && !sequence.job->request.ignore_eos) {
+    for (const TokenId token : tokenizer_.eog_tokens()) {
+      const auto i = static_cast<std::size_t>(token.value);
+      if (i / 64 < allowed_.size()) allowed_[i / 64] |= uint64_t{1} << (i % 64);
+    }
+  }
+  const bool any = std::any_of(allowed_.begin(), allowed_.end(), [](uint64_t w) { return w != 0; });
+  return any ? std::span<const uint64_t>(allowed_) : std::span<const uint64_t>();
+}
+
+/// Unless kNone: nothing happened.
+Core::NoToken Core::sample(Sequence& sequence, std::span<const float> logits) {
   Job& job = *sequence.job;
   const std::span<const TokenId> tokens = sequence.tokens;
   const sampling::History history{tokens.first(job.prompt_tokens),
                                   tokens.subspan(job.prompt_tokens)};
   const uint64_t position = tokens.size();
-  if (!sampler_.sample(logits, job.request.sampling, history, sequence.choice, position,
+  std::span<const uint64_t> allowed;
+  if (sequence.matcher) {
+    allowed = allowed_tokens(sequence);
+    if (allowed.empty()) {
+      if (!sequence.matcher->may_end()) return NoToken::kNoneAllowed;
+      deliver(sequence, FinishReason::kStop, std::nullopt);  // no token that ends it may come
+      return NoToken::kNone;
+    }
+  }
+  if (!sampler_.sample(logits, job.request.sampling, history, sequence.choice, position, allowed,
                        sampled_)) {
-    return false;
+    return NoToken::kNoNumbers;
   }
   const TokenId token = sampled_.token;
   sequence.logprob_sum += sampled_.logprob;
@@ -126,14 +182,23 @@ bool Core::sample(Sequence& sequence, std::span<const float> logits) {
   } else {
     sequence.tokens.push_back(token);
     stop = sequence.output->push(std::move(sampled_));
+    const bool complete = sequence.matcher && advance_matcher(sequence, token);
     if (stop) {
       finish = FinishReason::kStopString;
+    } else if (complete) {
+      finish = FinishReason::kStop;
     } else if (sequence.generated >= job.tokens_max) {
       finish = job.clamped ? FinishReason::kContext : FinishReason::kLength;
     }
   }
   deliver(sequence, finish, stop);
-  return true;
+  return NoToken::kNone;
+}
+
+/// True when the answer must end behind this token.
+bool Core::advance_matcher(Sequence& sequence, TokenId token) {
+  PW_CHECK(sequence.matcher->accept(vocabulary().spelling(token)));
+  return sequence.matcher->must_end();
 }
 
 void Core::deliver(Sequence& sequence, FinishReason finish, std::optional<std::size_t> stop) {

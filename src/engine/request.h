@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "grammar/grammar.h"
 #include "kv/cache_marker.h"
 #include "kv/inspection.h"
 #include "sampling/params.h"
@@ -43,7 +44,13 @@ struct Request {
   sampling::Params sampling;  // choice i samples with (seed, i)
   std::vector<std::string> stops;
   bool ignore_eos = false;
+  /// What every choice must be; null: anything. It ends where the grammar says that it may (by an
+  /// end-of-generation token) or must, and is cut by max_tokens, stop strings and the context as
+  /// any other. With ignore_eos only where it must. The prompt is no part of it.
+  std::shared_ptr<const grammar::Grammar> grammar;
   bool want_control_text = false;  // control tokens appear in the text (raw completions may ask)
+  /// These appear in any case: what a model writes around its tool calls.
+  std::vector<TokenId> control_text = {};
   /// Log-probabilities of the prompt's own tokens, and this many of the best in each place;
   /// negative: none. Every position is then computed: the request reads nothing from the cache, and
   /// its markers do not count; what it computes enters the cache as always.

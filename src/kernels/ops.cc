@@ -198,9 +198,9 @@ void rms_norm(const float* x, const float* weight, std::size_t n, float eps, flo
 }
 
 void rms_norm_quantize(const float* x, const float* weight, float eps, Activations& out,
-                       std::size_t r) {
+                       std::size_t r, Activations* rest) {
   rms_norm(x, weight, out.columns(), eps, out.row(r));
-  out.quantize(r);
+  out.quantize(r, rest);
 }
 
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {

@@ -23,6 +23,8 @@ enum class CacheMode : uint8_t {
 /// One place where a cached prefix may end, in prompt tokens: the end of a content block.
 struct CachePosition {
   uint32_t tokens = 0;  // whole tokens from the start of the prompt through this block's end
+  /// Counts in look-back as one with the place before it: a run of tool calls, or of their results.
+  bool joined = false;
 };
 
 struct CacheMarker {

@@ -687,8 +687,11 @@ struct KvCache::Impl final : LeaseBook::Listener {
       if (marker.position >= request.positions.size()) continue;
       const uint32_t end = request.positions[marker.position].tokens;
       if (end > 0 && end <= tokens) marked.push_back({end, marker.lease});
-      for (uint32_t back = 0; back < kLookBackPositions && back <= marker.position; ++back) {
-        const uint32_t at = request.positions[marker.position - back].tokens;
+      uint32_t counted = 0;
+      for (uint32_t back = 0; counted < kLookBackPositions && back <= marker.position; ++back) {
+        const CachePosition& position = request.positions[marker.position - back];
+        if (!position.joined) ++counted;
+        const uint32_t at = position.tokens;
         const EntryId entry = entry_at(request, found, at);
         if (!entry.valid() || !existed(entry, request.start)) continue;
         if (at > read_tokens) read_lease = marker.lease;

@@ -626,6 +626,25 @@ TEST(KvCacheLease, LooksBackTwentyPositionsFromEachMarker) {
   EXPECT_EQ(turn(35, {15, 35}), (CacheUsage{150, 200, 0, 3}));  // a second marker on 15 finds it
 }
 
+TEST(KvCacheLease, CountsARunOfJoinedPositionsAsOneOfTheLookBack) {
+  Bench kv(256);
+  // Blocks from `joined` on are a run: calls of one answer, or their results.
+  const auto turn = [&](uint32_t blocks, uint32_t marked, uint32_t joined) {
+    std::vector<CachePosition> positions;
+    for (uint32_t i = 1; i <= blocks; ++i) positions.push_back({10 * i, i > joined});
+    const std::vector<CacheMarker> markers = {{marked - 1, k5m}};
+    return kv.serve_positions(range(0, 10 * blocks + 3), positions, markers).read_tokens;
+  };
+  turn(15, 15, 99);
+  EXPECT_EQ(turn(60, 60, 33), 150u);  // 60..33 is one position, and 32..15 are eighteen
+  kv->clear();
+  turn(15, 15, 99);
+  EXPECT_EQ(turn(60, 60, 35), 0u) << "20 positions end at 16";
+  kv->clear();
+  turn(15, 12, 10);  // an entry inside a run is found, too
+  EXPECT_EQ(turn(15, 15, 10), 120u);
+}
+
 TEST(KvCacheLease, DoesNotFindWhatNobodyMarked) {
   Bench kv(64);
   kv.serve(range(0, 20));

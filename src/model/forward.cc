@@ -61,20 +61,6 @@ void add_bias(float* rows, std::size_t count, std::size_t stride, Range outputs,
   }
 }
 
-/// What the int8 form of `in`'s row leaves over, quantised in its turn.
-void take_rest(const Activations& in, std::size_t row, Activations& rest) {
-  const std::size_t lane = row % kernels::kQuantRows;
-  const kernels::QuantGroup* const blocks = in.group(row / kernels::kQuantRows);
-  const float* const values = in.row(row);
-  float* const out = rest.row(row);
-  for (std::size_t i = 0; i < in.columns(); ++i) {
-    const kernels::QuantGroup& block = blocks[i / kernels::kQuantBlock];
-    const std::size_t k = i % kernels::kQuantBlock;
-    out[i] = values[i] - block.scales[lane] * static_cast<float>(block.quants[k / 4][lane][k % 4]);
-  }
-  rest.quantize(row);
-}
-
 /// This thread's part of `rows` rows, in whole quantising groups, whose cache lines threads would
 /// share.
 Range share_rows(const kernels::ThreadPool::Context& context, std::size_t rows) {
@@ -252,8 +238,8 @@ void Forward::many_rows(const Context& context) {
   const auto to_heads = [&](std::size_t l, Range rows) {
     for (std::size_t r = rows.begin; r < rows.end; ++r) {
       kernels::rms_norm_quantize(stream_row(r), weights_.layers[l].attention_norm.data(),
-                                 spec_.norm_eps, scratch.embedding, r - rows.begin);
-      take_rest(scratch.embedding, r - rows.begin, scratch.embedding_rest);
+                                 spec_.norm_eps, scratch.embedding, r - rows.begin,
+                                 &scratch.embedding_rest);
     }
     const LayerSpec& layer = spec_.layers[l];
     const HeadShare all = {{0, layer.heads}, {0, layer.kv_heads}};
@@ -561,8 +547,8 @@ Forward::Normed Forward::norm(const kernels::AlignedArray<float>& weight, uint32
   Activations& rest = solo ? own.embedding_rest : normed_rest_;
   const Range rows = solo ? Range{0, row_count} : share_rows(context, row_count);
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
-    kernels::rms_norm_quantize(stream_row(r), weight.data(), spec_.norm_eps, out, r);
-    if (with_rest) take_rest(out, r, rest);
+    kernels::rms_norm_quantize(stream_row(r), weight.data(), spec_.norm_eps, out, r,
+                               with_rest ? &rest : nullptr);
   }
   if (!solo) context.barrier();
   return {out, rest};

@@ -116,6 +116,24 @@ PW_WIDE double fill_weights(std::span<const float> logits, float max, float temp
   return total;
 }
 
+/// Minus infinity where the bit of `allowed` is not set. Nearly always a word of it is all or
+/// nothing.
+void copy_allowed(std::span<const float> logits, std::span<const uint64_t> allowed, float* out) {
+  for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
+    const std::size_t count = std::min<std::size_t>(64, logits.size() - begin);
+    const uint64_t bits = allowed[begin / 64];
+    if (bits == ~uint64_t{0}) {
+      std::copy_n(logits.data() + begin, count, out + begin);
+      continue;
+    }
+    std::fill_n(out + begin, count, -kInfinity);
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+      const auto i = begin + static_cast<std::size_t>(std::countr_zero(left));
+      if (i < logits.size()) out[i] = logits[i];
+    }
+  }
+}
+
 /// Where the next value above `bound` stands, or the end: from `begin` on.
 PW_WIDE std::size_t next_above(std::span<const float> values, std::size_t begin, float bound) {
   std::size_t i = begin;
@@ -142,10 +160,12 @@ Sampler::Sampler(uint32_t vocab_size) : vocab_size_(vocab_size) {
 }
 
 bool Sampler::sample(std::span<const float> logits, const Params& params, const History& history,
-                     uint64_t choice, uint64_t position, Sampled& out) {
+                     uint64_t choice, uint64_t position, std::span<const uint64_t> allowed,
+                     Sampled& out) {
   PW_CHECK(logits.size() == vocab_size_);
-  const bool plain = params.logit_bias.empty() && !params.penalizes();
-  const std::span<const float> wanted = plain ? logits : adjust(logits, params, history);
+  PW_CHECK(allowed.empty() || allowed.size() == (vocab_size_ + 63) / 64);
+  const bool plain = params.logit_bias.empty() && !params.penalizes() && allowed.empty();
+  const std::span<const float> wanted = plain ? logits : adjust(logits, params, history, allowed);
   const float max = max_of(wanted);
   if (!std::isfinite(max)) return false;
   const bool greedy = !(params.temperature > 0);
@@ -169,11 +189,15 @@ void Sampler::score(std::span<const float> logits, TokenId token, uint32_t best,
   fill_logprobs(logits, max_of(logits), static_cast<uint32_t>(token.value), best, out);
 }
 
-/// The logits with bias and penalties. Each token's new value depends on its own logit and count
-/// alone, so the order in which the history names them does not matter.
+/// The logits that may come, with bias and penalties. Each token's new value depends on its own
+/// logit and count alone, so the order in which the history names them does not matter.
 std::span<const float> Sampler::adjust(std::span<const float> logits, const Params& params,
-                                       const History& history) {
-  std::copy(logits.begin(), logits.end(), adjusted_.begin());
+                                       const History& history, std::span<const uint64_t> allowed) {
+  if (allowed.empty()) {
+    std::copy(logits.begin(), logits.end(), adjusted_.begin());
+  } else {
+    copy_allowed(logits, allowed, adjusted_.data());
+  }
   const auto index = [this](TokenId token) {
     const auto i = static_cast<std::size_t>(token.value);
     PW_CHECK(i < vocab_size_);
@@ -289,14 +313,16 @@ uint32_t Sampler::draw_uncut(std::span<const float> logits, float max, const Par
   const auto next = std::upper_bound(block_sums_.begin(), block_sums_.end(), target);
   const std::size_t block = static_cast<std::size_t>(next - block_sums_.begin()) - 1;
   double running = block_sums_[block];
-  uint32_t last = 0;
+  // A target that rounding moved to the very end: the last token that has weight.
+  std::size_t last = block * kSumBlock;
+  while (last > 0 && weights_[last] == 0) --last;
   for (std::size_t i = block * kSumBlock; i < vocab_size_; ++i) {
     if (weights_[i] == 0) continue;
     running += weights_[i];
-    last = static_cast<uint32_t>(i);
+    last = i;
     if (running > target) break;
   }
-  return last;
+  return static_cast<uint32_t>(last);
 }
 
 void Sampler::select_best(std::span<const float> logits, uint32_t count, float floor) {

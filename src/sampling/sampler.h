@@ -10,7 +10,7 @@
 //
 // Order of the operations, each on what the one before left:
 //   1  log-probabilities are taken from the logits as they came, and change no more
-//   2  logit_bias is added
+//   2  what a mask leaves out becomes minus infinity, and stays so; logit_bias is added
 //   3  repetition_penalty, for each token in prompt or answer: l > 0 ? l / r : l * r
 //   4  frequency_penalty and presence_penalty, for each token that the answer has c times:
 //      l -= frequency * c + presence
@@ -45,7 +45,8 @@ class Sampler {
   explicit Sampler(uint32_t vocab_size);
 
   /// Samples the token at `position` of choice `choice`, which `history` precedes.
-  /// logits: [vocab_size] f32. NaN counts as minus infinity. False when the largest is infinite or
+  /// logits: [vocab_size] f32. allowed: bit i % 64 of word i / 64 says whether token i may come;
+  /// empty: all may. NaN counts as minus infinity. False when the largest is infinite or
   /// nothing is a number: the model computed nonsense, and `out` has no token. Requires:
   /// logits.size() == vocab_size; tokens of the history and of logit_bias below it. Out-of-range
   /// parameters mean "off" (temperature <= 0: greedy; top_p <= 0: only the best token;
@@ -55,7 +56,12 @@ class Sampler {
   /// us. A flat distribution under top-p is the worst.
   [[nodiscard]] bool sample(std::span<const float> logits, const Params& params,
                             const History& history, uint64_t choice, uint64_t position,
-                            Sampled& out);
+                            std::span<const uint64_t> allowed, Sampled& out);
+  [[nodiscard]] bool sample(std::span<const float> logits, const Params& params,
+                            const History& history, uint64_t choice, uint64_t position,
+                            Sampled& out) {
+    return sample(logits, params, history, choice, position, {}, out);
+  }
 
   /// As above, by value; the token is -1 when there is none.
   Sampled sample(std::span<const float> logits, const Params& params, const History& history,
@@ -87,7 +93,7 @@ class Sampler {
   }
 
   std::span<const float> adjust(std::span<const float> logits, const Params& params,
-                                const History& history);
+                                const History& history, std::span<const uint64_t> allowed);
   uint32_t draw(std::span<const float> logits, float max, const Params& params, uint64_t choice,
                 uint64_t position);
   uint32_t draw_uncut(std::span<const float> logits, float max, const Params& params,

@@ -353,12 +353,8 @@ TEST(Diagnostics, TellsToolsSpeedAndOtherParametersApart) {  // B13
     parsed["max_tokens"] = 5000;
     parsed["messages"] = {{{"role", "user"}, {"content", "q"}}};
     parsed["diagnostics"] = {{"previous_message_id", nullptr}};
-    const bool tools = parsed.contains("tools");
-    json::value sent = tools ? parsed["tools"] : nullptr;
-    parsed.erase("tools");  // not offered by the route so far
     auto request = anthropic::parse_messages_request(parsed);
     EXPECT_TRUE(request) << body;
-    if (tools) request->diagnostics->tools = json::serialize(sent);
     Prompt prompt;
     prompt.positions = {{3}};
     prompt.tokens.resize(8);
@@ -366,7 +362,19 @@ TEST(Diagnostics, TellsToolsSpeedAndOtherParametersApart) {  // B13
   };
   const Fingerprint plain = of("{}");
   EXPECT_EQ(reason(compare(plain, of(R"({"speed":"fast"})"))), "model_changed");
-  EXPECT_EQ(reason(compare(plain, of(R"({"tools":[{"name":"a"}]})"))), "tools_changed");
+  const auto tools = [&](std::string first, std::string second) {
+    const auto tool = [](const std::string& more) {
+      return R"({"input_schema":{"type":"object"},)" + more + "}";
+    };
+    return of(R"({"tools":[)" + tool(first) + "," + tool(second) + "]}");
+  };
+  const Fingerprint two = tools(R"("name":"a")", R"("name":"b")");
+  EXPECT_EQ(reason(compare(plain, two)), "tools_changed");
+  EXPECT_EQ(reason(compare(two, tools(R"("name":"b")", R"("name":"a")"))), "tools_changed");
+  EXPECT_TRUE(
+      compare(two, tools(R"("name":"a")", R"("name":"b","cache_control":{"type":"ephemeral"})"))
+          .is_null())
+      << "a marker is no part of what is asked";
   EXPECT_EQ(reason(compare(plain, of(R"({"thinking":{"type":"adaptive"}})"))), "unavailable");
   EXPECT_EQ(reason(compare(plain, of(R"({"output_config":{"effort":"low"}})"))), "unavailable");
   EXPECT_EQ(reason(compare(plain, of(R"({"system":"s","thinking":{"type":"adaptive"}})"))),

@@ -20,6 +20,7 @@
 #include "server/prompt.h"
 #include "server/routes.h"
 #include "server/token_routes.h"
+#include "server/tools/call_grammar.h"
 
 namespace pagewise::server {
 namespace {
@@ -394,6 +395,9 @@ class Api final : public Handler {
       if (!prompt) return refuse(request, surface, row.label, prompt.error());
       prompts.push_back(*std::move(prompt));
     }
+    const auto calls =
+        tools::call_grammar(asked, setup_.model.tool_format, *setup_.model.tokenizer);
+    if (!calls) return refuse(request, surface, row.label, calls.error());
     if (key != nullptr) {
       if (const auto error = limit_tokens(*key, prompts, asked, ticket))
         return refuse(request, surface, row.label, *error);
@@ -425,6 +429,7 @@ class Api final : public Handler {
     context.choices = asked.choices;
     context.candidates = asked.candidates;
     context.stops = asked.stops;
+    context.calls = call_rules(asked, calls->certain);
     context.include_usage = asked.include_usage;
     context.context_management = asked.context_management;
     context.logprobs = asked.logprobs;
@@ -442,9 +447,23 @@ class Api final : public Handler {
     }
     for (Prompt& prompt : prompts) {
       exchange.requests.push_back(engine_request(asked, prompt, name_space, account));
+      if (calls->grammar != nullptr) exchange.requests.back().grammar = calls->grammar;
       if (asked.echo) context.echo.push_back(std::move(prompt.echo));
     }
     return make_exchange(std::move(exchange));
+  }
+
+  /// Where tools may be called, which.
+  std::optional<CallRules> call_rules(const GenerationRequest& asked, bool certain) const {
+    if (asked.tools.empty() || asked.tool_choice.use == ToolUse::kNone) return std::nullopt;
+    CallRules rules;
+    rules.certain = certain;
+    rules.family = setup_.model.tool_format.family;
+    rules.names = asked.tool_choice.only;
+    for (const Tool& tool : asked.tools) {
+      if (asked.tool_choice.only.empty()) rules.names.push_back(tool.name);
+    }
+    return rules;
   }
 
   /// Takes the prompt's tokens.
@@ -462,7 +481,12 @@ class Api final : public Handler {
       work.sampling.logprobs = std::max(work.sampling.logprobs, 0);
     }
     work.stops = asked.stops;
+    if (asked.tool_choice.use != ToolUse::kNone && !asked.tools.empty()) {
+      work.control_text =
+          tools::control_tokens(setup_.model.tool_format.syntax(), *setup_.model.tokenizer);
+    }
     work.ignore_eos = asked.ignore_eos;
+    work.grammar = asked.grammar;
     if (asked.echo) {
       work.text_before = cut_character(prompt.echo);
       if (asked.logprobs) work.prompt_logprobs = asked.sampling.logprobs;

@@ -32,20 +32,19 @@ std::optional<LeaseClass> parse_cache_control(Fields& fields, const json::object
 
 void check_markers(Fields& fields, const std::vector<MarkerSite>& sites,
                    std::optional<LeaseClass> automatic) {
-  auto found = static_cast<std::size_t>(
-      std::count_if(sites.begin(), sites.end(),
-                    [](const MarkerSite& site) { return site.block->marker.has_value(); }));
+  auto found = static_cast<std::size_t>(std::count_if(
+      sites.begin(), sites.end(), [](const MarkerSite& site) { return site.marker->has_value(); }));
   std::string automatic_path;
   if (automatic && !sites.empty()) {
     ++found;
-    ContentBlock& last = *sites.back().block;
-    if (last.marker && *last.marker != *automatic) {
+    std::optional<LeaseClass>& last = *sites.back().marker;
+    if (last && *last != *automatic) {
       fields.refuse("cache_control.ttl",
                     fmt::format("cache_control.ttl: {} already has a marker with another ttl",
                                 sites.back().path));
     }
-    if (!last.marker) automatic_path = "cache_control";
-    last.marker = automatic;
+    if (!last) automatic_path = "cache_control";
+    last = automatic;
   }
   if (found > kMarkersMax) {
     fields.refuse(
@@ -55,8 +54,8 @@ void check_markers(Fields& fields, const std::vector<MarkerSite>& sites,
   }
   bool short_seen = false;
   for (const MarkerSite& site : sites) {
-    if (!site.block->marker) continue;
-    if (*site.block->marker == LeaseClass::k5m) {
+    if (!*site.marker) continue;
+    if (**site.marker == LeaseClass::k5m) {
       short_seen = true;
     } else if (short_seen) {
       const bool is_automatic = &site == &sites.back() && !automatic_path.empty();

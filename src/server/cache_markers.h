@@ -21,9 +21,9 @@ inline constexpr std::size_t kMarkersMax = 4;
 std::optional<engine::LeaseClass> parse_cache_control(Fields& fields, const json::object& holder,
                                                       std::string_view path);
 
-/// A block where a marker may stand, in prompt order (system, then messages).
+/// A place where a marker may stand, in prompt order (tools, system, messages).
 struct MarkerSite {
-  ContentBlock* block = nullptr;
+  std::optional<engine::LeaseClass>* marker = nullptr;
   std::string path;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "server/tools/tool_checks.h"
 
 namespace pagewise::server {
 namespace {
@@ -36,8 +37,11 @@ Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& pro
   out.tokens = static_cast<uint32_t>(prompt.tokens.size());
   if (request.diagnostics) {
     out.speed = request.diagnostics->speed;
-    if (!request.diagnostics->tools.empty()) out.tools = digest(request.diagnostics->tools, 1);
     out.parameters = digest(request.diagnostics->parameters, 1);
+  }
+  // In the client's order: another one is another prompt.
+  for (const Tool& tool : request.tools) {
+    out.tools = digest(json::serialize(tools::definition(tool)), out.tools + 1);
   }
   // What the template is told beside the messages stands before them, as the system text does.
   // What `thinking` and `effort` become there is compared as parameters, defaults left out.
@@ -50,7 +54,11 @@ Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& pro
        {json::value(std::move(variables)), json::value(request.chat.documents)}) {
     out.system = digest(json::serialize(told), out.system);
   }
-  std::size_t index = 0;
+  // Tools come first.
+  std::size_t index = request.tools.size();
+  if (index > 0 && index <= prompt.positions.size()) {
+    out.system_end = prompt.positions[index - 1].tokens;
+  }
   for (std::size_t t = 0; t < request.turns.size(); ++t) {
     const Turn& turn = request.turns[t];
     const bool leading_system = t == 0 && turn.role == "system";

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,22 +14,50 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "engine/request.h"
+#include "grammar/grammar.h"
 #include "sampling/params.h"
 #include "server/api_error.h"
 
 namespace pagewise::server {
 
+/// A tool that the model may call. Both APIs' forms become one, so that one set of tools is one
+/// prompt whichever route it comes by.
+struct Tool {
+  std::string name;
+  std::string description;
+  json::object parameters;  // a JSON Schema of an object, keys in the client's order
+  bool strict = false;      // arguments follow the schema or the request is refused
+  std::optional<engine::LeaseClass> marker;
+  std::string path;  // of its schema in the request, for messages
+};
+
+/// Who decides whether a tool is called.
+enum class ToolUse : uint8_t {
+  kAuto,      // the model
+  kNone,      // nobody: what looks like a call is text
+  kRequired,  // the client: at least one of `only`, or of all when that is empty
+};
+
+struct ToolChoice {
+  ToolUse use = ToolUse::kAuto;
+  std::vector<std::string> only;  // the tools that may be called; empty: all
+  bool parallel = true;           // more than one call in one answer
+};
+
 /// One block of a message: the unit that a cache marker can stand on and that look-back counts.
 struct ContentBlock {
-  std::string text;
+  std::string text;  // of a call: its JSON, for who compares requests
   std::optional<engine::LeaseClass> marker;
   // Where the client put it: the message (-1: the `system` field) and the place in its content.
   int32_t message = -1;
   int32_t index = 0;
+  /// Not empty: an assistant's call, {"id", "type": "function", "function": {"name", "arguments":
+  /// OBJECT}}.
+  json::object call = {};
 };
 
 struct Turn {
-  std::string role;  // "system", "user", "assistant"
+  std::string role;  // "system", "user", "assistant", "tool" (the result of one call)
   std::vector<ContentBlock> blocks;
   json::object fields = {};  // what else the message says to a template that reads it: name, ...
 };
@@ -53,7 +82,6 @@ enum class Thoughts : uint8_t {
 struct DiagnosticsRequest {
   std::string previous_message_id;  // empty: the first turn
   std::string speed;                // empty: standard
-  std::string tools;                // as sent; empty: none
   // What else belongs to the prompt there: tool_choice, thinking, effort, format; defaults left
   // out.
   std::string parameters;
@@ -67,6 +95,8 @@ struct GenerationRequest {
   std::string model;  // as asked; the answer echoes it
 
   // The prompt: turns for kChat and kMessages, else one of `prompts` for each answer.
+  std::vector<Tool> tools;
+  ToolChoice tool_choice;
   std::vector<Turn> turns;
   TemplateInput chat;
   bool continue_last = false;  // the last turn is the beginning of the answer
@@ -82,6 +112,7 @@ struct GenerationRequest {
   std::vector<std::string> stops;
   bool ignore_eos = false;
   Thoughts thoughts = Thoughts::kApart;
+  std::shared_ptr<const grammar::Grammar> grammar;  // what the answer must be; null: anything
 
   bool stream = false;
   bool include_usage = false;  // OpenAI streams: one more chunk

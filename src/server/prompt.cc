@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/system_turns.h"
+#include "server/tools/conversation.h"
 #include "text/detokenizer.h"
 
 namespace pagewise::server {
@@ -81,20 +82,11 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   input.add_generation_prompt = request.chat.open_answer && !request.continue_last;
   if (model.chat_template->needs_time()) input.now = model.local_time_s();
   Prompt prompt;
-  int32_t origin = 0;
-  for (const Turn& turn : request.turns) {
-    text::ChatMessage message{turn.role, {}, {}};
-    for (const ContentBlock& block : turn.blocks) {
-      if (block.marker) prompt.markers.push_back({static_cast<uint32_t>(origin), *block.marker});
-      message.parts.push_back({block.text, origin++});
-    }
-    input.messages.push_back(std::move(message));
-  }
-  // Content too, but of no block: a marker's place is where its block ends.
-  for (std::size_t i = 0; i < request.turns.size(); ++i) {
-    const json::object& fields = request.turns[i].fields;
-    if (!fields.empty()) input.messages[i].fields = {fields, origin};
-  }
+  tools::Conversation conversation = tools::make_conversation(request, model.tool_format);
+  const int32_t origin = conversation.origins;
+  input.messages = std::move(conversation.messages);
+  input.tools = std::move(conversation.tools);
+  prompt.markers = std::move(conversation.markers);
   if (!request.chat.variables.empty()) input.variables = {request.chat.variables, origin};
   if (!request.chat.documents.empty()) {
     if (!model.chat_template->reads("documents")) {
@@ -115,7 +107,8 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
     return *std::move(error);
   }
   prompt.thought_open = ends_in_thought(request, *rendered, model.reasoning);
-  prompt.system_lost = loses_inner_system_turn(request, *rendered, 0);
+  prompt.system_lost =
+      loses_inner_system_turn(request, *rendered, static_cast<int32_t>(request.tools.size()));
   text::EncodedText encoded = model.tokenizer->encode(*rendered);
   // The template usually writes BOS itself; exactly one, whoever writes it (C15).
   const auto bos = model.tokenizer->bos();
@@ -125,6 +118,9 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
     encoded.ends.insert(encoded.ends.begin(), 0);
   }
   prompt.positions = block_positions(*rendered, encoded.ends, static_cast<std::size_t>(origin));
+  for (std::size_t i = 0; i < prompt.positions.size(); ++i) {
+    prompt.positions[i].joined = conversation.joined[i];
+  }
   prompt.tokens = std::move(encoded.tokens);
   return prompt;
 }

@@ -3,19 +3,31 @@
 // either API's shapes, streamed or whole. No sockets here: bytes come out.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/generation.h"
+#include "server/id_source.h"
 #include "server/prompt.h"
 #include "server/reasoning.h"
+#include "server/tools/call_parser.h"
 #include "text/tokenizer.h"
 
 namespace pagewise::server {
+
+/// How calls are found in an answer.
+struct CallRules {
+  tools::Family family = tools::Family::kHermes;
+  std::vector<std::string> names;  // of the tools that may be called
+  bool certain = false;            // see tools::CallParser
+};
 
 /// What a writer needs to know about its request.
 struct ResponseContext {
@@ -30,6 +42,7 @@ struct ResponseContext {
   uint32_t candidates = 0;
   std::vector<EchoText> echo;  // of each prompt, when answers begin with it; else empty
   std::vector<std::string> stops;
+  std::optional<CallRules> calls;  // none: an answer is text
   bool include_usage = false;
   bool logprobs = false;
   uint32_t top_logprobs = 0;
@@ -43,6 +56,24 @@ struct ResponseContext {
 
   uint32_t generated() const { return candidates > choices ? candidates : choices; }
 };
+
+/// One choice's text as what its client sees of it.
+class AnswerText {
+ public:
+  using Events = std::vector<tools::CallEvent>;
+
+  explicit AnswerText(const ResponseContext& context);
+  /// Adds what `delta` brings to `events`.
+  void push(const engine::Delta& delta, Events& events);
+  uint32_t calls() const { return calls_; }
+
+ private:
+  std::optional<tools::CallParser> parser_;
+  uint32_t calls_ = 0;
+};
+
+/// Ids of an answer's calls: drawn from the answer's own id.
+IdSource call_ids(const ResponseContext& context);
 
 /// Server-sent events. Calls come in the engine's order for each prompt; each appends whole events
 /// to `out`. Choices are numbered through all prompts: prompt * generated() + choice.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/reasoning.h"
+#include "server/tools/tool_format.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -38,6 +39,7 @@ struct ServedModel {
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;  // nullptr: the chat routes say why not
   ReasoningSyntax reasoning;                          // of that template
+  tools::ToolFormat tool_format;                      // of the template; else a form of ours
   std::string no_template_reason = "this model file has no chat template";
   std::string bos_token;  // spellings, for the template
   std::string eos_token;

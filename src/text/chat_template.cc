@@ -156,6 +156,18 @@ struct ChatTemplate::Impl {
     return to_value(given.value, source);
   }
 
+  /// A list of which every item has an origin of its own.
+  static Result<Value> convert_list(const std::vector<ChatValue>& given, std::size_t message,
+                                    std::vector<Source>& sources) {
+    std::vector<Value> items;
+    items.reserve(given.size());
+    for (const ChatValue& item : given) {
+      PW_ASSIGN_OR_RETURN(Value converted, convert(item, message, sources));
+      items.push_back(std::move(converted));
+    }
+    return jinja::make_list(std::move(items));
+  }
+
   static Result<Value> make_message(const ChatMessage& message, const Value& content,
                                     std::size_t index, std::vector<Source>& sources) {
     std::vector<std::pair<Value, Value>> entries;
@@ -167,8 +179,14 @@ struct ChatTemplate::Impl {
     if (fields != nullptr) {
       PW_ASSIGN_OR_RETURN(const Value converted, convert(message.fields, index, sources));
       for (const auto& [key, value] : converted.dict()->entries) {
-        if (key.text()->bytes() != "role") entries.emplace_back(key, value);
+        const std::string_view name = key.text()->bytes();
+        if (name == "role" || (name == "tool_calls" && !message.tool_calls.empty())) continue;
+        entries.emplace_back(key, value);
       }
+    }
+    if (!message.tool_calls.empty()) {
+      PW_ASSIGN_OR_RETURN(Value calls, convert_list(message.tool_calls, index, sources));
+      entries.emplace_back(jinja::make_text("tool_calls"), std::move(calls));
     }
     return jinja::make_dict(std::move(entries));
   }
@@ -189,14 +207,15 @@ struct ChatTemplate::Impl {
     variables.emplace_back("bos_token", jinja::make_text(input.bos_token));
     variables.emplace_back("eos_token", jinja::make_text(input.eos_token));
     // Templates may rely on these two being there, and none when nothing was given.
-    for (const auto& [name, given] :
-         {std::pair{"tools", &input.tools}, {"documents", &input.documents}}) {
-      Value value = jinja::None{};
-      if (*given) {
-        PW_ASSIGN_OR_RETURN(value, convert(**given, kNoMessage, sources));
-      }
-      variables.emplace_back(name, std::move(value));
+    Value tools = jinja::None{}, documents = jinja::None{};
+    if (!input.tools.empty()) {
+      PW_ASSIGN_OR_RETURN(tools, convert_list(input.tools, kNoMessage, sources));
     }
+    if (input.documents) {
+      PW_ASSIGN_OR_RETURN(documents, convert(*input.documents, kNoMessage, sources));
+    }
+    variables.emplace_back("tools", std::move(tools));
+    variables.emplace_back("documents", std::move(documents));
     if (input.now) {
       jinja::Callable function;
       function.builtin = &jinja::strftime_function();

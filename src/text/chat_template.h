@@ -36,6 +36,10 @@ struct ChatMessage {
   /// What else the message has for the template, an object or null: tool_calls, tool_call_id, name,
   /// reasoning_content. `content` here takes the place of `parts` (null beside tool calls).
   ChatValue fields = {};
+  /// An assistant's calls of tools, as templates read them: objects {"id", "type": "function",
+  /// "function": {"name", "arguments": OBJECT}}. Not empty: the message has them as `tool_calls`,
+  /// in place of any in `fields`.
+  std::vector<ChatValue> tool_calls = {};
 };
 
 struct ChatInput {
@@ -45,9 +49,10 @@ struct ChatInput {
   bool continue_last = false;
   std::string bos_token;
   std::string eos_token;
-  /// None when absent. tools: a list of objects, as in the request.
-  std::optional<ChatValue> tools = std::nullopt;
-  std::optional<ChatValue> documents = std::nullopt;
+  /// Objects {"type": "function", "function": {"name", "description", "parameters"}}; none when
+  /// empty.
+  std::vector<ChatValue> tools = {};
+  std::optional<ChatValue> documents = std::nullopt;  // a list of objects
   /// An object or null: variables of the template's own (enable_thinking).
   ChatValue variables = {};
   /// Seconds since 1970 in local time, for templates that write the date: strftime_now exists only

@@ -69,7 +69,10 @@ ChatInput family_input(const json::object& conversation, int64_t now) {
   const json::value* prompt = conversation.if_contains("add_generation_prompt");
   ChatInput input = input_of(conversation.at("messages"), prompt == nullptr || prompt->as_bool());
   constexpr int32_t kTools = 100;  // no message's
-  if (const auto* tools = conversation.if_contains("tools")) input.tools = {*tools, kTools};
+  if (const auto* tools = conversation.if_contains("tools");
+      tools != nullptr && tools->is_array()) {
+    for (const json::value& tool : tools->get_array()) input.tools.push_back({tool, kTools});
+  }
   if (const auto* given = conversation.if_contains("documents")) input.documents = {*given, 101};
   if (const auto* given = conversation.if_contains("variables")) input.variables = {*given, 102};
   if (!conversation.contains("now")) input.now = now;
@@ -204,7 +207,7 @@ TEST(ChatTemplate, WritesTheDateThatItIsGivenAndKnowsWhetherItNeedsOne) {
 
 TEST(ChatTemplate, CountsToolsAndFieldsAsContent_C16) {
   ChatInput input = user_says("q");
-  input.tools = {json::array{{{"name", "<|a|>"}, {"<|key|>", 1}}}, 7};
+  input.tools = {{{{"name", "<|a|>"}, {"<|key|>", 1}}, 7}};
   input.messages[0].fields = {{{"tool_calls", json::array{"<|b|>"}}}, 8};
   input.variables = {{{"mode", "<|c|>"}, {"messages", "not mine"}}, 9};
   const auto chat = compile(
@@ -222,11 +225,11 @@ TEST(ChatTemplate, CountsToolsAndFieldsAsContent_C16) {
   // Nothing in a request passes for the role or for the template.
   input.messages[0].fields = {{{"role", "system"}}, 8};
   EXPECT_EQ(render(*compile("{{ messages[0].role }}"), input).text, "user");
-  input.tools->origin = -1;
+  input.tools[0].origin = -1;
   EXPECT_EQ(chat->render(input).error().code, ErrorCode::kInternal);
   json::value deep;
   for (int i = 0; i < 100; ++i) deep = json::array{std::move(deep)};
-  input.tools = {deep, 7};
+  input.tools = {{deep, 7}};
   EXPECT_EQ(chat->render(input).error().code, ErrorCode::kInvalidArgument);
 }
 

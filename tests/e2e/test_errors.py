@@ -60,6 +60,14 @@ def check_openai(response, status, code=None, param=None, kind=IRE):
     return error
 
 
+TOOL = {"name": "f", "input_schema": {"type": "object"}}
+FUNCTION = {"type": "function", "function": {"name": "f"}}
+
+
+def function(**more):
+    return {"type": "function", "function": {"name": "f", **more}}
+
+
 ANTHROPIC_ROWS = {
     "9 model missing": (without(claude(), "model"), "model: Field required"),
     "11 messages missing": (without(claude(), "messages"), "messages"),
@@ -85,7 +93,16 @@ ANTHROPIC_ROWS = {
     "32 tool_use": (claude(messages=[*HI, {"role": "assistant", "content": [
         {"type": "tool_use", "id": "t1", "name": "f", "input": {}}]}, {"role": "user", "content": "x"}]), "tool_use"),
     "33 tool_result": (message({"type": "tool_result", "tool_use_id": "t9", "content": "x"}), "tool_result"),
-    "34-36 tools": (claude(tools=[{"name": "f", "input_schema": {"type": "object"}}]), "tools"),
+    "34 two tools of one name": (claude(tools=[TOOL, TOOL]), "tools.1.name"),
+    "35 a name with a space": (claude(tools=[{**TOOL, "name": "a b"}]), "tools.0.name"),
+    "36 no schema": (claude(tools=[{"name": "f"}]), "tools.0.input_schema: Field required"),
+    "36 a schema of no object": (claude(tools=[{"name": "f", "input_schema": {"type": "array"}}]),
+                                 "tools.0.input_schema"),
+    "a tool of the vendor's": (claude(tools=[{"type": "web_search_20250305", "name": "web_search"}]),
+                               "web_search_20250305"),
+    "37 an unknown tool is chosen": (claude(tools=[TOOL], tool_choice={"type": "tool", "name": "g"}), "tool_choice"),
+    "17 pre-warm with a tool that is forced": (claude(max_tokens=0, tools=[TOOL], tool_choice={"type": "any"}),
+                                               "max_tokens"),
     "38 tool_choice without tools": (claude(tool_choice={"type": "auto"}), "tool_choice"),
     "39 five markers": (message(*[text(f"t{i}", **MARK) for i in range(5)]),
                         "A maximum of 4 blocks with cache_control may be provided. Found 5."),
@@ -106,8 +123,8 @@ ANTHROPIC_ROWS = {
     "51 system first": (claude(messages=[{"role": "system", "content": "x"}, *HI]), "messages.0.role"),
     "52 image": (message({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}),
                  "image"),
-    "58 output format": (claude(output_config={"format": {"type": "json_schema", "schema": {}}}),
-                         "output_config.format"),
+    "58 output format": (claude(output_config={"format": {"type": "json_schema", "schema": {"pattern": "x"}}}),
+                         "output_config.format.schema.pattern"),
     "container": (claude(container="c"), "container"),
     "mcp_servers": (claude(mcp_servers=[{"type": "url", "name": "x", "url": "x"}]), "mcp_servers"),
 }
@@ -140,11 +157,20 @@ OPENAI_ROWS = {
     "31 part without type": (CHAT, parts({"text": "x"}), "missing_required_parameter", "messages[0].content[0].type"),
     "32 tool calls": (CHAT, gpt(messages=[*HI, {"role": "assistant", "content": None, "tool_calls": [
         {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}]),
-                      "unsupported_parameter", "messages[1].tool_calls"),
+                      None, "messages[1]"),
+    "32 arguments that are no JSON": (CHAT, gpt(messages=[*HI, {"role": "assistant", "tool_calls": [
+        {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}]}]), "invalid_value",
+                                      "messages[1].tool_calls[0].function.arguments"),
     "33 tool message": (CHAT, gpt(messages=[{"role": "tool", "tool_call_id": "c", "content": "x"}]), None,
                         "messages[0].role"),
-    "34-36 tools": (CHAT, gpt(tools=[{"type": "function", "function": {"name": "f"}}]), "unsupported_parameter",
-                    "tools"),
+    "34 two tools of one name": (CHAT, gpt(tools=[FUNCTION, FUNCTION]), None, "tools[1].function.name"),
+    "35 a name with a space": (CHAT, gpt(tools=[function(name="a b")]), "invalid_value", "tools[0].function.name"),
+    "36 a schema of no object": (CHAT, gpt(tools=[function(parameters={"type": "array"})]),
+                                 "invalid_function_parameters", "tools[0].function.parameters"),
+    "a custom tool": (CHAT, gpt(tools=[{"type": "custom", "custom": {"name": "f"}}]), "unsupported_parameter",
+                      "tools[0]"),
+    "37 an unknown tool is chosen": (CHAT, gpt(tools=[FUNCTION], tool_choice=function(name="g")), None,
+                                     "tool_choice"),
     "38 tool_choice without tools": (CHAT, gpt(tool_choice="required"), None, "tool_choice"),
     "39 five markers": (CHAT, parts(*[text(f"t{i}", **MARK) for i in range(5)]), None, "cache_control"),
     "43 cache ttl": (CHAT, gpt(prompt_cache_options={"ttl": "2h"}), "invalid_value", "prompt_cache_options.ttl"),
@@ -155,8 +181,10 @@ OPENAI_ROWS = {
     "56 stream_options alone": (CHAT, gpt(stream_options={"include_usage": True}), None, "stream_options"),
     "57 logit_bias": (CHAT, gpt(logit_bias={"1": 101}), None, "logit_bias"),
     "57 logit_bias of no token": (CHAT, gpt(logit_bias={"x": 1}), None, "logit_bias"),
-    "58 json_schema": (CHAT, gpt(response_format={"type": "json_schema", "json_schema": {"schema": {}}}),
-                       "unsupported_parameter", "response_format"),
+    "58 json_schema without a name": (CHAT, gpt(response_format={"type": "json_schema", "json_schema": {"schema": {}}}),
+                                      "missing_required_parameter", "response_format.json_schema.name"),
+    "58 unsupported schema": (CHAT, gpt(response_format={"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"pattern": "x"}}}), None, "response_format"),
     "penalty": (CHAT, gpt(presence_penalty=2.5), "decimal_above_max_value", "presence_penalty"),
     "penalty in completions": (TEXT, {"model": "gpt-x", "prompt": "x", "frequency_penalty": -2.5},
                                "decimal_below_min_value", "frequency_penalty"),

@@ -164,20 +164,20 @@ def test_documents_are_refused_where_the_template_reads_none(server):
 
 
 @pytest.mark.parametrize("route, body", [
-    ("/v1/chat/completions", {"tools": [{"type": "function", "function": {"name": "f"}}]}),
+    ("/v1/chat/completions", {"tools": [{"type": "custom", "custom": {"name": "f"}}]}),
     ("/v1/chat/completions", {"tool_choice": "auto"}),
     ("/v1/chat/completions", {"functions": [{"name": "f"}]}),
     ("/v1/chat/completions", {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}),
     ("/v1/chat/completions", {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{"id": "c"}]}]}),
-    ("/tokenize", {"tools": [{"type": "function", "function": {"name": "f"}}]}),
+    ("/tokenize", {"tools": [{"type": "function", "function": {"name": "a tool"}}]}),
     ("/tokenize", {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}),
     ("/v1/completions", {"prompt": "x", "tools": [{"type": "function", "function": {"name": "f"}}]}),
-    ("/v1/messages", {"tools": [{"name": "f", "input_schema": {"type": "object"}}]}),
+    ("/v1/messages", {"tools": [{"type": "computer_20250124", "name": "computer"}]}),
     ("/v1/messages", {"tool_choice": {"type": "auto"}}),
     ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]}),
-    ("/v1/messages/count_tokens", {"tools": [{"name": "f", "input_schema": {"type": "object"}}]}),
+    ("/v1/messages/count_tokens", {"tools": [{"name": "f", "input_schema": {"type": "string"}}]}),
 ])
-def test_tools_are_refused_by_name_on_every_route(server, route, body):
+def test_what_is_no_tool_is_refused_by_name_on_every_route(server, route, body):
     body = {"model": "claude-x", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}], **body}
     refused = server.post(route, body)
     assert refused.status_code == 400, refused.text

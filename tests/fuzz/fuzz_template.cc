@@ -57,7 +57,11 @@ ChatInput conversation_of(std::string_view bytes) {
   out.continue_last = in.byte() % 4 == 3;
   if (in.flag()) out.now = static_cast<int64_t>(in.number(4));
   int32_t origin = 0;
-  if (in.flag()) out.tools = text::ChatValue{json_of(in), origin++};
+  if (in.flag()) {
+    for (uint64_t tools = in.below(4); tools > 0; --tools) {
+      out.tools.push_back({json_of(in), origin++});
+    }
+  }
   if (in.flag()) out.documents = text::ChatValue{json_of(in), origin++};
   if (in.flag()) out.variables = {json_of(in), origin++};
   for (uint64_t messages = in.below(9); messages > 0; --messages) {
@@ -68,7 +72,9 @@ ChatInput conversation_of(std::string_view bytes) {
     for (uint64_t parts = in.below(4); parts > 0; --parts) {
       message.parts.push_back({content(in.text(40)), origin++});
     }
-    if (in.byte() % 3 == 2) message.fields = {json_of(in), origin++};
+    const uint8_t extras = in.byte();
+    if (extras % 3 == 2) message.fields = {json_of(in), origin++};
+    if (extras % 7 == 6) message.tool_calls.push_back({json_of(in), origin++});
     out.messages.push_back(std::move(message));
   }
   return out;
@@ -79,10 +85,10 @@ int32_t origins_of(const ChatInput& input) {
   for (const ChatMessage& message : input.messages) {
     for (const text::ContentPart& part : message.parts) last = std::max(last, part.origin);
     last = std::max(last, message.fields.origin);
+    for (const text::ChatValue& call : message.tool_calls) last = std::max(last, call.origin);
   }
-  for (const auto* given : {&input.tools, &input.documents}) {
-    if (*given) last = std::max(last, (*given)->origin);
-  }
+  for (const text::ChatValue& tool : input.tools) last = std::max(last, tool.origin);
+  if (input.documents) last = std::max(last, input.documents->origin);
   return std::max(last, input.variables.origin);
 }
 

@@ -47,6 +47,24 @@ void check_admission(const Request& request, const Admission& admission) {
   EXPECT_LE(admission.blocks_shared, admission.blocks);
 }
 
+/// An answer of a form is the beginning of one that has it, and the whole of one where it stopped
+/// of itself.
+void check_form(const Request& request, const ChoiceRecord& choice, uint32_t vocab_size,
+                const std::string& what) {
+  const FakeTokenizer tokenizer(vocab_size);
+  grammar::Matcher matcher(request.grammar);
+  for (const TokenId token : choice.tokens) {
+    if (tokenizer.is_eog(token)) break;
+    const bool accepted = tokenizer.is_control(token)
+                              ? matcher.accept(grammar::control_spelling(token))
+                              : matcher.accept(tokenizer.token_bytes(token));
+    ASSERT_TRUE(accepted) << what << ": " << choice.text;
+  }
+  if (choice.finish == FinishReason::kStop) {
+    EXPECT_TRUE(matcher.may_end()) << what << ": " << choice.text;
+  }
+}
+
 void check_answer(const Scenario& scenario, const Client& client, const std::string& what) {
   const Request& request = client.request;
   const Recorder& answer = client.answer;
@@ -67,6 +85,7 @@ void check_answer(const Scenario& scenario, const Client& client, const std::str
   for (uint32_t c = 0; c < request.choices; ++c) {
     const ChoiceRecord& got = answer.choices[c];
     const ChoiceRecord& want = expected->choices[c];
+    if (request.grammar != nullptr) check_form(request, got, scenario.executor.vocab_size, what);
     // An answer that filled a context which the pool had cut shorter is as right as it is long.
     const bool cut = scenario.resize_share > 0 && got.finish == FinishReason::kContext;
     if (status.has_value() && !cut) {

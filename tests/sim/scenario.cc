@@ -152,6 +152,28 @@ void draw_stops(Prng& prng, std::vector<std::string>& stops) {
   }
 }
 
+/// Forms of an answer that every vocabulary of the simulation can write: it has "a" and "b".
+std::shared_ptr<const grammar::Grammar> draw_grammar(Prng& prng) {
+  grammar::Builder builder;
+  const grammar::NodeId word = builder.words({"a", "ab", "bba"});
+  grammar::NodeId root = word;
+  switch (prng.below(4)) {
+    case 0:  // must end
+      root = builder.repeat(word, std::nullopt, 1, 1 + below(prng, 12));
+      break;
+    case 1:  // may end
+      root = builder.repeat(word, std::nullopt, below(prng, 10), grammar::kUnbounded);
+      break;
+    default: {  // free text, then something else
+      const std::string trigger = prng.below(2) == 0 ? "b" : grammar::control_spelling(TokenId(1));
+      const grammar::NodeId then = builder.repeat(word, std::nullopt, 1, 5);
+      root = builder.repeat(builder.text_until({{trigger, then}}, prng.below(2) == 0), std::nullopt,
+                            1, 3);
+    }
+  }
+  return builder.build(root).value();
+}
+
 /// Positions mostly at the same places, as the blocks of a growing conversation are.
 void draw_markers(Prng& prng, uint32_t stride, std::size_t prompt_tokens, CacheOptions& cache) {
   for (uint32_t at = stride; at <= prompt_tokens; at += stride) {
@@ -261,6 +283,7 @@ Scenario make_scenario(Prng& prng) {
   const bool with_choices = prng.below(3) == 0;
   const bool with_stops = prng.below(2) == 0;
   const bool with_markers = prng.below(2) == 0;
+  const bool with_grammars = prng.below(3) == 0;
   const bool with_spoiled = prng.below(4) == 0;
   const uint32_t stride = 1 + below(prng, 60);
   const uint64_t count = 2 + prng.below(prng.below(4) == 0 ? 63 : 15);
@@ -275,6 +298,7 @@ Scenario make_scenario(Prng& prng) {
     request.ignore_eos = prng.below(2) == 0;
     request.want_control_text = prng.below(4) == 0;
     if (with_stops && prng.below(2)) draw_stops(prng, request.stops);
+    if (with_grammars && prng.below(2)) request.grammar = draw_grammar(prng);
     request.cache.use_cache = prng.below(8) != 0;
     request.cache.cache_namespace = prng.below(4) ? "" : "other";
     if (with_markers && prng.below(4))

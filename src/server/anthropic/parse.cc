@@ -9,10 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "server/anthropic/parse_tools.h"
 #include "server/cache_markers.h"
 #include "server/fields.h"
 #include "server/json_text.h"
+#include "server/output_format.h"
 #include "server/template_input.h"
+#include "server/tools/tool_checks.h"
 
 namespace pagewise::server::anthropic {
 namespace {
@@ -108,6 +111,83 @@ std::string document_text(Fields& fields, const json::object& block, const std::
   return out;
 }
 
+/// What a block that is no text by itself says, or the complaint that it cannot be read.
+std::string block_text(Fields& fields, const json::object& block, std::string_view type,
+                       const std::string& path, std::optional<engine::LeaseClass>& moved) {
+  if (type == "document") return document_text(fields, block, path, moved);
+  if (type == "search_result") {
+    std::string out = fmt::format("{}\n{}\n", require_string(fields, block, path, "title"),
+                                  require_string(fields, block, path, "source"));
+    if (const json::array* content = fields.array(block, path, "content")) {
+      out += inner_text(fields, *content, fields.key(path, "content"), moved);
+    }
+    return out;
+  }
+  if (type == "image") {
+    fields.refuse(path, fmt::format("{}: this model does not accept images", path));
+  } else if (type == "tool_result" || type == "tool_reference" || type == "server_tool_use" ||
+             type == "container_upload" || type.starts_with("mcp_") ||
+             type.ends_with("_tool_result")) {
+    fields.unsupported(path, fmt::format("'{}' is", type));
+  } else {
+    fields.invalid(fields.key(path, "type"), fmt::format("'{}' is no known block type", type));
+  }
+  return "";
+}
+
+/// The text of a result's content. A marker on its last block moves to the result (B2).
+std::string result_text(Fields& fields, const json::object& result, const std::string& path,
+                        std::optional<engine::LeaseClass>& moved) {
+  const json::value* content = Fields::find(result, "content");
+  if (content == nullptr) return "";  // a tool that says nothing
+  const std::string list = fields.key(path, "content");
+  if (content->is_string()) return std::string(content->get_string());
+  const json::array* blocks = content->if_array();
+  std::string out;
+  if (blocks == nullptr) fields.wrong_type(list, "a string or an array of blocks");
+  for (std::size_t i = 0; blocks != nullptr && i < blocks->size() && !fields.failed(); ++i) {
+    const std::string here = fields.item(list, i);
+    const json::object* block = (*blocks)[i].if_object();
+    if (block == nullptr) {
+      fields.wrong_type(here, "an object");
+      break;
+    }
+    const std::string_view type = require_string(fields, *block, here, "type");
+    std::optional<engine::LeaseClass> inner;
+    if (i > 0) out += '\n';
+    out += type == "text" ? std::string(require_string(fields, *block, here, "text"))
+                          : block_text(fields, *block, type, here, inner);
+    if (const auto marker = parse_cache_control(fields, *block, here)) inner = marker;
+    if (inner && i + 1 < blocks->size()) {
+      const std::string marker = fields.key(here, "cache_control");
+      fields.refuse(marker,
+                    fmt::format("{}: only the last inner block may carry a marker", marker));
+    }
+    moved = inner;
+  }
+  return out;
+}
+
+/// A `tool_result` block: a turn of its own, as templates have it.
+Turn parse_tool_result(Fields& fields, const json::object& block, const std::string& path) {
+  Turn turn{"tool", {}};
+  const auto id = fields.string(block, path, "tool_use_id");
+  if (!id || id->empty()) {
+    fields.missing(fields.key(path, "tool_use_id"));
+    return turn;
+  }
+  turn.fields["tool_call_id"] = *id;
+  ContentBlock out;
+  std::optional<engine::LeaseClass> moved;
+  out.text = result_text(fields, block, path, moved);
+  // No template has another way to tell the model.
+  if (fields.boolean(block, path, "is_error").value_or(false)) out.text.insert(0, "Error: ");
+  out.marker = parse_cache_control(fields, block, path);
+  if (!out.marker) out.marker = moved;
+  turn.blocks.push_back(std::move(out));
+  return turn;
+}
+
 /// What an assistant thought is no content: templates that want it read it from its own field.
 void add_thinking(Turn& turn, std::string_view thought) {
   if (thought.empty()) return;
@@ -147,24 +227,14 @@ void parse_block(Fields& fields, const json::value& value, const std::string& pa
     return add_thinking(turn, fields.string(*block, path, "thinking").value_or(""));
   }
   if (turn.role == "system") return fields.invalid(fields.key(path, "type"), "must be 'text'");
-  if (*type == "document") {
-    out.text = document_text(fields, *block, path, moved);
-  } else if (*type == "search_result") {
-    out.text = fmt::format("{}\n{}\n", require_string(fields, *block, path, "title"),
-                           require_string(fields, *block, path, "source"));
-    if (const json::array* content = fields.array(*block, path, "content")) {
-      out.text += inner_text(fields, *content, fields.key(path, "content"), moved);
+  if (*type == "tool_use") {
+    if (turn.role != "assistant") {
+      return fields.invalid(fields.key(path, "type"), "'tool_use' belongs into assistant messages");
     }
-  } else if (*type == "image") {
-    return fields.refuse(path, fmt::format("{}: this model does not accept images", path));
-  } else if (*type == "tool_use" || *type == "tool_result" || *type == "tool_reference" ||
-             *type == "server_tool_use" || *type == "container_upload" ||
-             type->starts_with("mcp_") || type->ends_with("_tool_result")) {
-    return fields.unsupported(path, fmt::format("'{}' is", *type));
-  } else {
-    return fields.invalid(fields.key(path, "type"),
-                          fmt::format("'{}' is no known block type", *type));
+    turn.blocks.push_back(parse_tool_use(fields, *block, path));
+    return;
   }
+  out.text = block_text(fields, *block, *type, path, moved);
   out.marker = parse_cache_control(fields, *block, path);
   if (!out.marker) out.marker = moved;
   turn.blocks.push_back(std::move(out));
@@ -203,9 +273,51 @@ void parse_system(Fields& fields, const json::object& body, const ParseOptions& 
   paths.push_back(std::move(block_paths));
 }
 
-Turn parse_message(Fields& fields, const json::object& message, const std::string& path, bool last,
-                   const ParseOptions& options, std::vector<std::string>& block_paths) {
+/// One message as turns: a user's results of tools in front of what else it says.
+struct ParsedTurn {
   Turn turn;
+  std::vector<std::string> block_paths;
+};
+
+bool is_tool_result(const json::value& block) {
+  const json::object* object = block.if_object();
+  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+  return type != nullptr && type->is_string() && type->get_string() == "tool_result";
+}
+
+void parse_blocks(Fields& fields, const json::array& blocks, const std::string& content_path,
+                  const ParseOptions& options, ParsedTurn& said, std::vector<ParsedTurn>& out) {
+  Turn& turn = said.turn;
+  for (std::size_t i = 0; i < blocks.size() && !fields.failed(); ++i) {
+    const std::size_t before = turn.blocks.size();
+    const std::string block_path = fields.item(content_path, i);
+    if (is_tool_result(blocks[i]) && turn.role == "user") {
+      if (before > 0) {
+        return fields.refuse(block_path,
+                             fmt::format("{}: `tool_result` blocks must come first in a "
+                                         "message's content",
+                                         block_path));
+      }
+      ParsedTurn result{parse_tool_result(fields, blocks[i].get_object(), block_path),
+                        {block_path}};
+      for (ContentBlock& block : result.turn.blocks) block.index = static_cast<int32_t>(i);
+      out.push_back(std::move(result));
+      continue;
+    }
+    parse_block(fields, blocks[i], block_path, options, turn);
+    if (turn.blocks.size() > before) {
+      turn.blocks.back().index = static_cast<int32_t>(i);
+      said.block_paths.push_back(block_path);
+    }
+  }
+}
+
+std::vector<ParsedTurn> parse_message(Fields& fields, const json::object& message,
+                                      const std::string& path, bool last,
+                                      const ParseOptions& options) {
+  std::vector<ParsedTurn> out;
+  ParsedTurn said;
+  Turn& turn = said.turn;
   const auto role = fields.string(message, path, "role");
   if (!role) {
     fields.missing(fields.key(path, "role"));
@@ -214,7 +326,7 @@ Turn parse_message(Fields& fields, const json::object& message, const std::strin
   } else {
     turn.role = *role;
   }
-  if (fields.failed()) return turn;
+  if (fields.failed()) return out;
   const json::value* content = Fields::find(message, "content");
   const std::string content_path = fields.key(path, "content");
   // Only an answer that has not begun yet may be empty.
@@ -225,23 +337,17 @@ Turn parse_message(Fields& fields, const json::object& message, const std::strin
     if (!(may_be_empty && text->empty())) {
       check_text(fields, std::string_view(text->data(), text->size()), false, content_path);
       turn.blocks.push_back({std::string(text->data(), text->size()), std::nullopt});
-      block_paths.push_back(content_path);
+      said.block_paths.push_back(content_path);
     }
   } else if (const json::array* blocks = content->if_array()) {
     if (blocks->empty() && !may_be_empty) fields.invalid(content_path, "must not be empty");
-    for (std::size_t i = 0; i < blocks->size() && !fields.failed(); ++i) {
-      const std::size_t before = turn.blocks.size();
-      const std::string block_path = fields.item(content_path, i);
-      parse_block(fields, (*blocks)[i], block_path, options, turn);
-      if (turn.blocks.size() > before) {
-        turn.blocks.back().index = static_cast<int32_t>(i);
-        block_paths.push_back(block_path);
-      }
-    }
+    parse_blocks(fields, *blocks, content_path, options, said, out);
   } else {
     fields.wrong_type(content_path, "a string or an array of blocks");
   }
-  return turn;
+  // Results may be all that a user says.
+  if (out.empty() || !turn.blocks.empty()) out.push_back(std::move(said));
+  return out;
 }
 
 /// A system message in the conversation follows a user's and is last or before an assistant's (A3).
@@ -249,7 +355,8 @@ void check_system_places(Fields& fields, const std::vector<Turn>& turns, std::si
                          const std::vector<std::size_t>& message_of_turn) {
   for (std::size_t i = first; i < turns.size(); ++i) {
     if (turns[i].role != "system") continue;
-    const bool after_user = i > first && turns[i - 1].role == "user";
+    const bool after_user =
+        i > first && (turns[i - 1].role == "user" || turns[i - 1].role == "tool");
     const bool before_assistant = i + 1 == turns.size() || turns[i + 1].role == "assistant";
     if (!after_user || !before_assistant) {
       const std::string path =
@@ -281,31 +388,38 @@ void parse_prompt(Fields& fields, const json::object& body, const ParseOptions& 
     const std::string path = fields.item("messages", i);
     const json::object* message = (*messages)[i].if_object();
     if (message == nullptr) return fields.wrong_type(path, "an object");
-    std::vector<std::string> block_paths;
-    Turn turn =
-        parse_message(fields, *message, path, i + 1 == messages->size(), options, block_paths);
-    for (ContentBlock& block : turn.blocks) block.message = static_cast<int32_t>(i);
-    // Consecutive messages of one role are one turn.
-    if (request.turns.size() > first && request.turns.back().role == turn.role) {
-      std::move(turn.blocks.begin(), turn.blocks.end(),
-                std::back_inserter(request.turns.back().blocks));
-      if (const json::value* thought = turn.fields.if_contains("reasoning")) {
-        add_thinking(request.turns.back(), std::string_view(thought->get_string()));
+    for (ParsedTurn& parsed :
+         parse_message(fields, *message, path, i + 1 == messages->size(), options)) {
+      Turn& turn = parsed.turn;
+      for (ContentBlock& block : turn.blocks) block.message = static_cast<int32_t>(i);
+      // Consecutive messages of one role are one turn; each result of a tool is one.
+      if (request.turns.size() > first && request.turns.back().role == turn.role &&
+          turn.role != "tool") {
+        std::move(turn.blocks.begin(), turn.blocks.end(),
+                  std::back_inserter(request.turns.back().blocks));
+        if (const json::value* thought = turn.fields.if_contains("reasoning")) {
+          add_thinking(request.turns.back(), std::string_view(thought->get_string()));
+        }
+        std::move(parsed.block_paths.begin(), parsed.block_paths.end(),
+                  std::back_inserter(paths.back()));
+      } else {
+        request.turns.push_back(std::move(turn));
+        paths.push_back(std::move(parsed.block_paths));
+        message_of_turn.push_back(i);
       }
-      std::move(block_paths.begin(), block_paths.end(), std::back_inserter(paths.back()));
-    } else {
-      request.turns.push_back(std::move(turn));
-      paths.push_back(std::move(block_paths));
-      message_of_turn.push_back(i);
     }
   }
   if (fields.failed()) return;
   check_system_places(fields, request.turns, first, message_of_turn);
+  settle_results(fields, request.turns, first, message_of_turn);
 
   std::vector<MarkerSite> sites;
+  for (std::size_t i = 0; i < request.tools.size(); ++i) {
+    sites.push_back({&request.tools[i].marker, fields.item("tools", i)});
+  }
   for (std::size_t t = 0; t < request.turns.size(); ++t) {
     for (std::size_t b = 0; b < request.turns[t].blocks.size(); ++b) {
-      sites.push_back({&request.turns[t].blocks[b], paths[t][b]});
+      sites.push_back({&request.turns[t].blocks[b].marker, paths[t][b]});
     }
   }
   check_markers(fields, sites, parse_cache_control(fields, body, ""));
@@ -320,6 +434,7 @@ void parse_prompt(Fields& fields, const json::object& body, const ParseOptions& 
   }
   if (request.turns.empty())
     fields.invalid("messages", "at least one message with content is required");
+  tools::check_forced(fields, request);
 }
 
 void parse_model(Fields& fields, const json::object& body, GenerationRequest& request) {
@@ -375,20 +490,24 @@ void parse_chat_input(Fields& fields, const json::object& body, bool counting,
 }
 
 void refuse_unoffered(Fields& fields, const json::object& body) {
-  fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
-  if (Fields::find(body, "tool_choice") != nullptr) {
-    fields.refuse("tool_choice",
-                  "tool_choice: only allowed with tools, which are not supported by this server");
-  }
-  if (const json::object* config = fields.object(body, "", "output_config")) {
-    if (Fields::find(*config, "format") != nullptr) {
-      fields.unsupported("output_config.format", "structured output is");
-    }
-  }
   fields.not_offered(body, "", "container", Fields::Shape::kStringOrObject, "this is");
   fields.not_offered(body, "", "mcp_servers", Fields::Shape::kArray, "this is");
   fields.not_offered(body, "", "thread", Fields::Shape::kStringOrObject, "this is");
   fields.not_offered(body, "", "compaction", Fields::Shape::kObject, "this is");
+}
+
+/// `output_config.format`, and what it may not stand beside.
+void parse_format(Fields& fields, const json::object& body, GenerationRequest& request) {
+  request.grammar = parse_output_config_format(fields, body);
+  if (request.grammar == nullptr) return;
+  if (request.max_tokens == 0) {
+    fields.refuse("max_tokens", "max_tokens: 0 is not allowed with output_config.format");
+  }
+  if (request.continue_last) {
+    fields.refuse("output_config.format",
+                  "output_config.format: not behind a last message of the assistant: the format is "
+                  "one of the whole answer");
+  }
 }
 
 void parse_sampling(Fields& fields, const json::object& body, GenerationRequest& request) {
@@ -434,9 +553,6 @@ void parse_diagnostics(Fields& fields, const json::object& body, GenerationReque
   const json::value* speed = Fields::find(body, "speed");
   if (speed != nullptr && !speed->is_null() && *speed != "standard")
     asked.speed = json::serialize(*speed);
-  if (const json::value* tools = Fields::find(body, "tools");
-      tools != nullptr && tools->is_array() && !tools->get_array().empty())
-    asked.tools = json::serialize(*tools);
   asked.parameters = prompt_parameters(body);
 }
 
@@ -464,7 +580,9 @@ ApiResult<GenerationRequest> parse_messages_request(const json::object& body,
   request.context_management = fields.object(body, "", "context_management") != nullptr;
   request.use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
   request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
+  parse_tools(fields, body, request);
   parse_prompt(fields, body, options, request);
+  parse_format(fields, body, request);
   if (fields.failed()) return fields.error();
   return request;
 }
@@ -477,7 +595,9 @@ ApiResult<GenerationRequest> parse_count_tokens(const json::object& body,
   parse_model(fields, body, request);
   refuse_unoffered(fields, body);
   parse_chat_input(fields, body, true, request);
+  parse_tools(fields, body, request);
   parse_prompt(fields, body, options, request);
+  parse_output_config_format(fields, body);  // no part of the prompt, but refused all the same
   if (fields.failed()) return fields.error();
   return request;
 }

@@ -12,6 +12,7 @@ using engine::Admission;
 using engine::Delta;
 using engine::Finished;
 using engine::FinishReason;
+using tools::CallEvent;
 
 /// All counters, always: clients keep those of the last event (api-reference, section 0.3).
 json::object usage(const Admission& admission, uint32_t output_tokens, uint32_t thinking_tokens) {
@@ -32,8 +33,11 @@ struct Ending {
   json::value stop_sequence;
 };
 
-Ending ending(FinishReason reason, uint32_t stop_index, const ResponseContext& context) {
+Ending ending(FinishReason reason, uint32_t stop_index, uint32_t calls,
+              const ResponseContext& context) {
   switch (reason) {
+    case FinishReason::kStop:
+      return {calls > 0 ? "tool_use" : "end_turn", nullptr};
     case FinishReason::kStopString:
       if (stop_index < context.stops.size())
         return {"stop_sequence", json::string(context.stops[stop_index])};
@@ -66,7 +70,8 @@ json::object thinking_block(std::string_view thought, std::string_view signature
 
 class MessageStream final : public StreamWriter {
  public:
-  explicit MessageStream(ResponseContext context) : context_(std::move(context)) {}
+  explicit MessageStream(ResponseContext context)
+      : context_(std::move(context)), text_(context_), ids_(call_ids(context_)) {}
 
   void admitted(uint32_t, const Admission& admission, std::string& out) override {
     admission_ = admission;
@@ -80,16 +85,15 @@ class MessageStream final : public StreamWriter {
   void thought(uint32_t, std::string_view text, uint32_t tokens, std::string& out) override {
     thinking_tokens_ = tokens;
     if (text.empty()) return;
-    open_block(Block::kThinking, out);
+    if (open_ != Block::kThinking) open_block(Block::kThinking, thinking_block("", ""), out);
     if (context_.thoughts_omitted) return;
-    append_delta({{"type", "thinking_delta"}, {"thinking", text}}, out);
+    tell_delta(json::object{{"type", "thinking_delta"}, {"thinking", text}}, out);
   }
 
   void delta(const Delta& delta, std::string& out) override {
-    if (!delta.text.empty()) {
-      open_block(Block::kText, out);
-      append_delta({{"type", "text_delta"}, {"text", delta.text}}, out);
-    }
+    AnswerText::Events events;
+    text_.push(delta, events);
+    for (const CallEvent& event : events) tell(event, out);
     if (delta.finish != FinishReason::kNone) {
       finish_ = delta.finish;
       stop_index_ = delta.stop_index;
@@ -98,7 +102,7 @@ class MessageStream final : public StreamWriter {
 
   void finished(const Finished& finished, std::string& out) override {
     close_block(out);
-    const Ending end = ending(finish_, stop_index_, context_);
+    const Ending end = ending(finish_, stop_index_, text_.calls(), context_);
     json::object body{{"type", "message_delta"},
                       {"delta", json::object{{"stop_reason", end.reason},
                                              {"stop_sequence", end.stop_sequence},
@@ -118,32 +122,51 @@ class MessageStream final : public StreamWriter {
   }
 
  private:
-  enum class Block : uint8_t { kNone, kThinking, kText };
+  enum class Block : uint8_t { kNone, kThinking, kText, kCall };
 
-  void open_block(Block block, std::string& out) {
-    if (open_ == block) return;
+  void tell(const CallEvent& event, std::string& out) {
+    switch (event.kind) {
+      case CallEvent::Kind::kText:
+        if (open_ != Block::kText) {
+          open_block(Block::kText, json::object{{"type", "text"}, {"text", ""}}, out);
+        }
+        return tell_delta(json::object{{"type", "text_delta"}, {"text", event.text}}, out);
+      case CallEvent::Kind::kStart:
+        open_block(Block::kCall,
+                   json::object{{"type", "tool_use"},
+                                {"id", ids_.id("toolu_")},
+                                {"name", event.text},
+                                {"input", json::object()}},
+                   out);
+        return tell_delta(json::object{{"type", "input_json_delta"}, {"partial_json", ""}}, out);
+      case CallEvent::Kind::kArguments:
+        return tell_delta(json::object{{"type", "input_json_delta"}, {"partial_json", event.text}},
+                          out);
+      case CallEvent::Kind::kEnd:
+        return close_block(out);
+    }
+  }
+
+  void open_block(Block kind, json::object content, std::string& out) {
     close_block(out);
-    open_ = block;
-    append_event(
-        out, "content_block_start",
-        json::object{{"type", "content_block_start"},
-                     {"index", index_},
-                     {"content_block", block == Block::kThinking
-                                           ? thinking_block("", "")
-                                           : json::object{{"type", "text"}, {"text", ""}}}});
+    open_ = kind;
+    append_event(out, "content_block_start",
+                 json::object{{"type", "content_block_start"},
+                              {"index", index_},
+                              {"content_block", std::move(content)}});
   }
 
   void close_block(std::string& out) {
     if (open_ == Block::kNone) return;
     if (open_ == Block::kThinking) {
-      append_delta({{"type", "signature_delta"}, {"signature", context_.id}}, out);
+      tell_delta(json::object{{"type", "signature_delta"}, {"signature", context_.id}}, out);
     }
+    open_ = Block::kNone;
     append_event(out, "content_block_stop",
                  json::object{{"type", "content_block_stop"}, {"index", index_++}});
-    open_ = Block::kNone;
   }
 
-  void append_delta(json::object delta, std::string& out) const {
+  void tell_delta(json::object delta, std::string& out) const {
     append_event(
         out, "content_block_delta",
         json::object{
@@ -151,17 +174,20 @@ class MessageStream final : public StreamWriter {
   }
 
   const ResponseContext context_;
+  AnswerText text_;
+  IdSource ids_;
   Admission admission_;
   FinishReason finish_ = FinishReason::kNone;
   uint32_t stop_index_ = 0;
   Block open_ = Block::kNone;
-  uint32_t index_ = 0;  // of the block that is open, or comes next
+  uint32_t index_ = 0;  // of the block that is open, or of the next one
   uint32_t thinking_tokens_ = 0;
 };
 
 class WholeMessage final : public WholeWriter {
  public:
-  explicit WholeMessage(ResponseContext context) : context_(std::move(context)) {}
+  explicit WholeMessage(ResponseContext context)
+      : context_(std::move(context)), text_(context_), ids_(call_ids(context_)) {}
 
   void admitted(uint32_t, const Admission& admission) override { admission_ = admission; }
 
@@ -171,7 +197,7 @@ class WholeMessage final : public WholeWriter {
   }
 
   void delta(Delta&& delta) override {
-    text_ += delta.text;
+    text_.push(delta, events_);
     if (delta.finish != FinishReason::kNone) {
       finish_ = delta.finish;
       stop_index_ = delta.stop_index;
@@ -180,15 +206,8 @@ class WholeMessage final : public WholeWriter {
 
   json::object finished(const Finished& finished) override {
     json::object out = message(context_);
-    json::array& content = out["content"].get_array();
-    if (!thought_.empty()) {
-      content.push_back(
-          thinking_block(context_.thoughts_omitted ? std::string_view() : thought_, context_.id));
-    }
-    if (!text_.empty()) {
-      content.push_back(json::object{{"type", "text"}, {"text", text_}, {"citations", nullptr}});
-    }
-    const Ending end = ending(finish_, stop_index_, context_);
+    out["content"] = content();
+    const Ending end = ending(finish_, stop_index_, text_.calls(), context_);
     if (context_.context_management) out["context_management"] = no_edits();
     out["stop_reason"] = end.reason;
     out["stop_sequence"] = end.stop_sequence;
@@ -197,9 +216,46 @@ class WholeMessage final : public WholeWriter {
   }
 
  private:
+  /// Pieces that follow each other are one block.
+  json::array content() {
+    json::array blocks;
+    if (!thought_.empty()) {
+      blocks.push_back(
+          thinking_block(context_.thoughts_omitted ? std::string_view() : thought_, context_.id));
+    }
+    for (std::size_t i = 0; i < events_.size();) {
+      const bool call = events_[i].kind == CallEvent::Kind::kStart;
+      const CallEvent& first = events_[i];
+      std::string pieces;
+      if (call) ++i;
+      const CallEvent::Kind kind = call ? CallEvent::Kind::kArguments : CallEvent::Kind::kText;
+      while (i < events_.size() && events_[i].kind == kind) pieces += events_[i++].text;
+      if (call) {
+        if (i < events_.size() && events_[i].kind == CallEvent::Kind::kEnd) ++i;
+        blocks.push_back(tool_use(first.text, pieces));
+      } else {
+        blocks.push_back(json::object{{"type", "text"}, {"text", pieces}, {"citations", nullptr}});
+      }
+    }
+    return blocks;
+  }
+
+  json::object tool_use(std::string_view name, const std::string& arguments) {
+    // What a limit cut off is closed where it can be: an object is all that this form can hold.
+    auto input = parse_json(arguments);
+    if (!input) input = parse_json(tools::closed_json(arguments));
+    return {{"type", "tool_use"},
+            {"id", ids_.id("toolu_")},
+            {"name", name},
+            {"input", input ? *std::move(input) : json::value(json::object())}};
+  }
+
   const ResponseContext context_;
+  AnswerText text_;
+  AnswerText::Events events_;
+  IdSource ids_;
   Admission admission_;
-  std::string thought_, text_;
+  std::string thought_;
   uint32_t thinking_tokens_ = 0;
   FinishReason finish_ = FinishReason::kNone;
   uint32_t stop_index_ = 0;

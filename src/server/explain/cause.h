@@ -32,8 +32,10 @@ std::string_view cause_fix(Cause cause);
 
 /// Where a block stands in the request that the client sent.
 struct Place {
-  int32_t message = -1;  // index into `messages`; -1: the `system` field
-  int32_t block = 0;     // index into its content
+  static constexpr int32_t kSystem = -1;  // the `system` field
+  static constexpr int32_t kTools = -2;   // the `tools` field as a whole
+  int32_t message = kSystem;              // else an index into `messages`
+  int32_t block = 0;                      // index into its content
   bool operator==(const Place&) const = default;
 };
 

@@ -8,6 +8,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "server/tools/tool_checks.h"
+
 namespace pagewise::server::explain {
 namespace {
 
@@ -103,6 +105,7 @@ std::optional<double> PrefillSpeed::token_ms() const {
 
 std::string path_of(const Place& place, Format format) {
   const bool dots = format == Format::kMessages;
+  if (place.message == Place::kTools) return "tools";
   if (place.message < 0) return fmt::format("system.{}", place.block);
   return dots ? fmt::format("messages.{}.content.{}", place.message, place.block)
               : fmt::format("messages[{}].content[{}]", place.message, place.block);
@@ -134,13 +137,20 @@ Asked Explainer::note(const GenerationRequest& request, const Prompt& prompt) {
   Asked asked;
   asked.document.model = request.model;
   asked.tokens = prompt.tokens;
+  // All tools are one block: a list, in which another order is seen as such.
+  const std::size_t count = request.tools.size();
+  if (count > 0) {
+    json::array list;
+    for (const Tool& tool : request.tools) list.push_back(tools::definition(tool));
+    asked.document.blocks.push_back({"tools", json::serialize(list), {Place::kTools, 0}});
+  }
   for (const Turn& turn : request.turns) {
     for (const ContentBlock& block : turn.blocks) {
       asked.document.blocks.push_back({turn.role, block.text, {block.message, block.index}});
     }
   }
-  for (const engine::CachePosition& position : prompt.positions) {
-    asked.ends.push_back(position.tokens);
+  for (std::size_t i = count > 0 ? count - 1 : 0; i < prompt.positions.size(); ++i) {
+    asked.ends.push_back(prompt.positions[i].tokens);
   }
   asked.ends.resize(asked.document.blocks.size(), static_cast<uint32_t>(prompt.tokens.size()));
   return asked;

@@ -63,7 +63,9 @@ Document document_of_tokens(const Asked& asked, uint32_t matched, std::span<cons
 Document with_answer(const Remembered& prompt, std::span<const TokenId> answer,
                      const text::Tokenizer& tokenizer) {
   Document document = prompt.document;
-  const int32_t last = document.blocks.empty() ? -1 : document.blocks.back().place.message;
+  const int32_t last = document.blocks.empty()
+                           ? Place::kSystem
+                           : std::max(Place::kSystem, document.blocks.back().place.message);
   document.blocks.push_back({"assistant", plain_text(answer, tokenizer), {last + 1, 0}});
   return document;
 }

@@ -10,7 +10,10 @@
 
 #include "server/cache_markers.h"
 #include "server/openai/parse_common.h"
+#include "server/openai/parse_tools.h"
+#include "server/output_format.h"
 #include "server/template_input.h"
+#include "server/tools/tool_checks.h"
 
 namespace pagewise::server::openai {
 namespace {
@@ -76,16 +79,15 @@ std::string parse_role(Fields& fields, const json::object& message, const std::s
     return "";
   }
   if (*role == "developer") return "system";
-  if (*role == "system" || *role == "user" || *role == "assistant") return std::string(*role);
-  if (*role == "tool" || *role == "function") {
-    fields.refuse(
-        fields.key(path, "role"),
-        fmt::format("{}: a '{}' message must answer a preceding tool call, and tool calls are not "
-                    "supported by this server",
-                    fields.key(path, "role"), *role));
+  if (*role == "system" || *role == "user" || *role == "assistant" || *role == "tool") {
+    return std::string(*role);
+  }
+  if (*role == "function") {
+    fields.unsupported(fields.key(path, "role"),
+                       "the older form of tool results (use role 'tool') is");
   } else {
     fields.invalid(fields.key(path, "role"),
-                   "must be 'system', 'developer', 'user' or 'assistant'");
+                   "must be 'system', 'developer', 'user', 'assistant' or 'tool'");
   }
   return "";
 }
@@ -113,17 +115,25 @@ std::vector<Turn> parse_turns(Fields& fields, const json::object& body,
       break;
     }
     Turn turn;
+    std::vector<bool> soft;  // of its blocks
     turn.role = parse_role(fields, *message, path);
-    fields.not_offered(*message, path, "tool_calls", Fields::Shape::kArray, "this is");
-    fields.not_offered(*message, path, "function_call", Fields::Shape::kObject, "this is");
+    const json::array* calls = fields.array(*message, path, "tool_calls");
+    const bool has_calls = calls != nullptr && !calls->empty();
+    if (turn.role == "tool" && !fields.string(*message, path, "tool_call_id")) {
+      fields.missing(fields.key(path, "tool_call_id"));
+    }
+    fields.not_offered(*message, path, "function_call", Fields::Shape::kObject,
+                       "the older form of tool calls (use 'tool_calls') is");
     fields.not_offered(*message, path, "audio", Fields::Shape::kObject, "this is");
     const json::value* content = Fields::find(*message, "content");
     const std::string content_path = fields.key(path, "content");
     if (content == nullptr) {
-      fields.missing(content_path);
+      if (!has_calls) fields.missing(content_path);
     } else if (const json::string* text = content->if_string()) {
-      turn.blocks.push_back({std::string(text->data(), text->size()), std::nullopt});
-      breakpoints.push_back(false);
+      // Beside calls, nothing said is as good as no content, which is what others send.
+      if (!has_calls || !text->empty()) {
+        turn.blocks.push_back({std::string(text->data(), text->size()), std::nullopt});
+      }
     } else if (const json::array* parts = content->if_array()) {
       if (parts->empty())
         fields.invalid(content_path, "must have at least one part", "empty_array");
@@ -131,11 +141,14 @@ std::vector<Turn> parse_turns(Fields& fields, const json::object& body,
         bool is_breakpoint = false;
         turn.blocks.push_back(
             parse_part(fields, (*parts)[j], fields.item(content_path, j), is_breakpoint));
-        breakpoints.push_back(is_breakpoint);
+        soft.push_back(is_breakpoint);
       }
     } else {
       fields.wrong_type(content_path, "a string or an array of parts");
     }
+    parse_tool_calls(fields, *message, path, turn);
+    soft.resize(turn.blocks.size(), false);
+    breakpoints.insert(breakpoints.end(), soft.begin(), soft.end());
     for (std::size_t j = 0; j < turn.blocks.size(); ++j) {
       turn.blocks[j].message = static_cast<int32_t>(i);
       turn.blocks[j].index = static_cast<int32_t>(j);
@@ -143,6 +156,7 @@ std::vector<Turn> parse_turns(Fields& fields, const json::object& body,
     turn.fields = message_fields(fields, *message, path);
     turns.push_back(std::move(turn));
   }
+  if (!fields.failed()) settle_results(fields, turns);
   return turns;
 }
 
@@ -151,6 +165,9 @@ std::vector<Turn> parse_turns(Fields& fields, const json::object& body,
 void settle_markers(Fields& fields, const std::vector<bool>& breakpoints,
                     GenerationRequest& request) {
   std::vector<MarkerSite> sites;
+  for (std::size_t i = 0; i < request.tools.size(); ++i) {
+    sites.push_back({&request.tools[i].marker, fields.item("tools", i)});
+  }
   std::size_t index = 0;
   std::vector<ContentBlock*> soft;
   for (std::size_t i = 0; i < request.turns.size(); ++i) {
@@ -160,13 +177,13 @@ void settle_markers(Fields& fields, const std::vector<bool>& breakpoints,
       if (breakpoints[index]) {
         soft.push_back(&block);
       } else {
-        sites.push_back({&block, fields.item(content, j)});
+        sites.push_back({&block.marker, fields.item(content, j)});
       }
     }
   }
   check_markers(fields, sites, std::nullopt);
   const auto hard = static_cast<std::size_t>(std::count_if(
-      sites.begin(), sites.end(), [](const MarkerSite& s) { return s.block->marker.has_value(); }));
+      sites.begin(), sites.end(), [](const MarkerSite& s) { return s.marker->has_value(); }));
   const std::size_t room = kMarkersMax - std::min(kMarkersMax, hard);
   for (std::size_t i = 0; i + room < soft.size(); ++i) soft[i]->marker.reset();
 }
@@ -184,10 +201,11 @@ void parse_cache_options(Fields& fields, const json::object& body, GenerationReq
     fields.invalid("prompt_cache_options.mode", "must be 'implicit' or 'explicit'");
   }
   if (mode == "explicit") {
-    const bool any = std::any_of(request.turns.begin(), request.turns.end(), [](const Turn& turn) {
-      return std::any_of(turn.blocks.begin(), turn.blocks.end(),
-                         [](const ContentBlock& block) { return block.marker.has_value(); });
-    });
+    const auto marked = [](const auto& place) { return place.marker.has_value(); };
+    const bool any = std::any_of(request.tools.begin(), request.tools.end(), marked) ||
+                     std::any_of(request.turns.begin(), request.turns.end(), [&](const Turn& turn) {
+                       return std::any_of(turn.blocks.begin(), turn.blocks.end(), marked);
+                     });
     if (!any) request.use_cache = false;
   }
 }
@@ -195,7 +213,7 @@ void parse_cache_options(Fields& fields, const json::object& body, GenerationReq
 /// What a prompt is made from, markers aside.
 void parse_conversation(Fields& fields, const json::object& body, std::vector<bool>& breakpoints,
                         GenerationRequest& request) {
-  refuse_tools(fields, body);
+  parse_tools(fields, body, request);
   request.turns = parse_turns(fields, body, breakpoints);
   request.chat = parse_template_input(fields, body);
   request.chat.open_answer = fields.boolean(body, "", "add_generation_prompt").value_or(true);
@@ -209,6 +227,7 @@ void parse_conversation(Fields& fields, const json::object& body, std::vector<bo
                     "continue_final_message: the last message must be an assistant's");
     }
   }
+  tools::check_forced(fields, request);
 }
 
 /// Names that other servers have for it.
@@ -226,16 +245,6 @@ void parse_thoughts(Fields& fields, const json::object& body, GenerationRequest&
 }
 
 void refuse_unoffered_chat(Fields& fields, const json::object& body) {
-  if (const json::object* format = fields.object(body, "", "response_format")) {
-    const auto type = fields.string(*format, "response_format", "type");
-    if (!type) {
-      fields.missing("response_format.type");
-    } else if (*type == "json_object" || *type == "json_schema") {
-      fields.unsupported("response_format", fmt::format("'{}' is", *type));
-    } else if (*type != "text") {
-      fields.invalid("response_format.type", "must be 'text'");
-    }
-  }
   if (const json::array* modalities = fields.array(body, "", "modalities")) {
     for (const json::value& entry : *modalities) {
       if (entry != "text") fields.unsupported("modalities", "anything but 'text' is");
@@ -249,13 +258,11 @@ void refuse_unoffered_chat(Fields& fields, const json::object& body) {
 }  // namespace
 
 void refuse_tools(Fields& fields, const json::object& body) {
-  fields.not_offered(body, "", "tools", Fields::Shape::kArray, "tool use is");
-  fields.not_offered(body, "", "functions", Fields::Shape::kArray, "tool use is");
-  if (Fields::find(body, "tool_choice") != nullptr) {
-    fields.refuse("tool_choice",
-                  "tool_choice: only allowed with tools, which are not supported by this server");
-  }
-  fields.not_offered(body, "", "function_call", Fields::Shape::kStringOrObject, "tool use is");
+  constexpr std::string_view kWhat = "a tool in a raw prompt (use /v1/chat/completions) is";
+  fields.not_offered(body, "", "tools", Fields::Shape::kArray, kWhat);
+  fields.not_offered(body, "", "functions", Fields::Shape::kArray, kWhat);
+  fields.not_offered(body, "", "tool_choice", Fields::Shape::kStringOrObject, kWhat);
+  fields.not_offered(body, "", "function_call", Fields::Shape::kStringOrObject, kWhat);
 }
 
 ApiResult<GenerationRequest> parse_prompt_only(const json::object& body) {
@@ -278,6 +285,13 @@ ApiResult<GenerationRequest> parse_chat(const json::object& body, const ParseLim
   std::vector<bool> breakpoints;
   parse_conversation(fields, body, breakpoints, request);
   if (!fields.failed()) settle_markers(fields, breakpoints, request);
+  request.grammar = parse_response_format(fields, body);
+  if (request.grammar != nullptr && request.continue_last) {
+    fields.refuse(
+        "response_format",
+        "response_format: not with continue_final_message: the format is one of the whole "
+        "answer");
+  }
   parse_cache_options(fields, body, request);
 
   parse_thoughts(fields, body, request);

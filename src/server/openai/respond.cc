@@ -23,8 +23,11 @@ using engine::FinishReason;
 using engine::PromptLogprobs;
 using engine::TokenOutput;
 
-std::string_view finish_reason(FinishReason reason) {
-  return reason == FinishReason::kLength || reason == FinishReason::kContext ? "length" : "stop";
+using tools::CallEvent;
+
+std::string_view finish_reason(FinishReason reason, uint32_t calls) {
+  if (reason == FinishReason::kLength || reason == FinishReason::kContext) return "length";
+  return calls > 0 ? "tool_calls" : "stop";
 }
 
 json::object usage(const Admission& admission, uint32_t completion_tokens,
@@ -80,7 +83,9 @@ class ChunkStream final : public StreamWriter {
       : context_(std::move(context)),
         logprobs_(std::size_t{context_.prompts} * context_.choices,
                   CompletionLogprobs(*context_.tokenizer)),
-        echo_assemblers_(context_.echo.size()) {}
+        echo_assemblers_(context_.echo.size()),
+        texts_(std::size_t{context_.prompts} * context_.choices, AnswerText(context_)),
+        ids_(call_ids(context_)) {}
 
   void admitted(uint32_t prompt, const Admission& total, std::string& out) override {
     admission_ = total;
@@ -132,7 +137,22 @@ class ChunkStream final : public StreamWriter {
   void delta(const Delta& delta, std::string& out) override {
     const bool has_logprobs = context_.logprobs && !delta.tokens.empty();
     const bool has_finish = delta.finish != FinishReason::kNone;
-    if (!delta.text.empty() || has_logprobs) append_chunk(text_choice(delta, has_logprobs), out);
+    AnswerText& text = texts_[delta.choice];
+    uint32_t calls = text.calls();  // those before this delta
+    AnswerText::Events events;
+    text.push(delta, events);
+    // Tokens are told with the first thing that they bring, or with nothing.
+    bool untold = has_logprobs;
+    if (events.empty() && untold) events.push_back({CallEvent::Kind::kText, ""});
+    for (const CallEvent& event : events) {
+      if (event.kind == CallEvent::Kind::kEnd) continue;
+      if (event.kind == CallEvent::Kind::kStart) ++calls;
+      json::object choice = event.kind == CallEvent::Kind::kText
+                                ? text_choice(delta, event.text, untold)
+                                : call_choice(delta, event, calls - 1, untold);
+      untold = false;
+      append_chunk(std::move(choice), out);
+    }
     if (has_finish) append_chunk(last_choice(delta), out);
   }
 
@@ -165,14 +185,33 @@ class ChunkStream final : public StreamWriter {
             {"finish_reason", nullptr}};
   }
 
-  json::object text_choice(const Delta& delta, bool has_logprobs) {
+  json::object text_choice(const Delta& delta, std::string_view text, bool has_logprobs) {
     if (context_.format == Format::kCompletion) {
-      if (!has_logprobs) return completion_choice(delta.choice, delta.text, nullptr);
+      if (!has_logprobs) return completion_choice(delta.choice, text, nullptr);
       CompletionLogprobs& lists = logprobs_[delta.choice];
       for (const TokenOutput& token : delta.tokens) lists.add(token);
-      return completion_choice(delta.choice, delta.text, lists.take());
+      return completion_choice(delta.choice, text, lists.take());
     }
-    json::object choice{{"index", delta.choice}, {"delta", json::object{{"content", delta.text}}}};
+    return chat_choice(delta, json::object{{"content", text}}, has_logprobs);
+  }
+
+  /// A call's first piece has its id and name; the others only more of its arguments.
+  json::object call_choice(const Delta& delta, const CallEvent& event, uint32_t index,
+                           bool has_logprobs) {
+    json::object call{{"index", index}};
+    if (event.kind == CallEvent::Kind::kStart) {
+      call["id"] = ids_.id("call_");
+      call["type"] = "function";
+      call["function"] = json::object{{"name", event.text}, {"arguments", ""}};
+    } else {
+      call["function"] = json::object{{"arguments", event.text}};
+    }
+    return chat_choice(delta, json::object{{"tool_calls", json::array{std::move(call)}}},
+                       has_logprobs);
+  }
+
+  json::object chat_choice(const Delta& delta, json::object content, bool has_logprobs) const {
+    json::object choice{{"index", delta.choice}, {"delta", std::move(content)}};
     choice["logprobs"] = nullptr;
     if (has_logprobs) {
       choice["logprobs"] = json::object{
@@ -190,7 +229,7 @@ class ChunkStream final : public StreamWriter {
       choice["text"] = "";
     }
     choice["logprobs"] = nullptr;
-    choice["finish_reason"] = finish_reason(delta.finish);
+    choice["finish_reason"] = finish_reason(delta.finish, texts_[delta.choice].calls());
     return choice;
   }
 
@@ -208,14 +247,17 @@ class ChunkStream final : public StreamWriter {
   std::vector<CompletionLogprobs> logprobs_;          // by index
   std::vector<text::Utf8Assembler> echo_assemblers_;  // by prompt
   ThoughtTokens thoughts_;
+  std::vector<AnswerText> texts_;  // by index
+  IdSource ids_;
 };
 
 class WholeAnswer final : public WholeWriter {
  public:
   explicit WholeAnswer(ResponseContext context)
       : context_(std::move(context)),
-        choices_(std::size_t{context_.prompts} * context_.generated()),
-        scores_(context_.prompts) {}
+        choices_(std::size_t{context_.prompts} * context_.generated(), Choice(context_)),
+        scores_(context_.prompts),
+        ids_(call_ids(context_)) {}
 
   void admitted(uint32_t, const Admission& total) override { admission_ = total; }
 
@@ -230,7 +272,9 @@ class WholeAnswer final : public WholeWriter {
 
   void delta(Delta&& delta) override {
     Choice& choice = choices_[delta.choice];
-    choice.text += delta.text;
+    AnswerText::Events events;
+    choice.reader.push(delta, events);
+    for (const CallEvent& event : events) add(event, choice);
     choice.logprob_sum = delta.logprob_sum;
     choice.completion_tokens = delta.completion_tokens;
     if (context_.logprobs) {
@@ -254,9 +298,16 @@ class WholeAnswer final : public WholeWriter {
   }
 
  private:
+  struct Call {
+    std::string name, arguments;
+  };
   struct Choice {
+    explicit Choice(const ResponseContext& context) : reader(context) {}
+
+    AnswerText reader;
     std::string text;
     std::string thought;
+    std::vector<Call> calls;
     std::vector<TokenOutput> tokens;
     FinishReason finish = FinishReason::kNone;
     double logprob_sum = 0;
@@ -264,6 +315,22 @@ class WholeAnswer final : public WholeWriter {
 
     double logprob_mean() const { return logprob_sum / std::max(completion_tokens, 1U); }
   };
+
+  static void add(const CallEvent& event, Choice& choice) {
+    switch (event.kind) {
+      case CallEvent::Kind::kText:
+        choice.text += event.text;
+        break;
+      case CallEvent::Kind::kStart:
+        choice.calls.push_back({event.text, ""});
+        break;
+      case CallEvent::Kind::kArguments:
+        choice.calls.back().arguments += event.text;
+        break;
+      case CallEvent::Kind::kEnd:
+        break;
+    }
+  }
 
   /// The choices of a prompt; of more candidates those with the highest log-probability a token,
   /// the best first.
@@ -280,7 +347,7 @@ class WholeAnswer final : public WholeWriter {
     return list;
   }
 
-  json::object write_choice(uint32_t prompt, uint32_t index, const Choice& choice) const {
+  json::object write_choice(uint32_t prompt, uint32_t index, const Choice& choice) {
     json::object out{{"index", index}};
     json::value logprobs = nullptr;
     if (context_.format == Format::kChat) {
@@ -291,6 +358,7 @@ class WholeAnswer final : public WholeWriter {
       if (!choice.thought.empty()) {
         out["message"].get_object()["reasoning_content"] = choice.thought;
       }
+      if (!choice.calls.empty()) write_calls(choice, out.at("message").get_object());
       if (context_.logprobs) {
         logprobs = json::object{{"content", chat_logprobs(*context_.tokenizer, choice.tokens)},
                                 {"refusal", nullptr}};
@@ -301,8 +369,20 @@ class WholeAnswer final : public WholeWriter {
       if (context_.logprobs) logprobs = completion_logprobs(prompt, choice);
     }
     out["logprobs"] = std::move(logprobs);
-    out["finish_reason"] = finish_reason(choice.finish);
+    out["finish_reason"] = finish_reason(choice.finish, static_cast<uint32_t>(choice.calls.size()));
     return out;
+  }
+
+  void write_calls(const Choice& choice, json::object& message) {
+    if (choice.text.empty()) message["content"] = nullptr;
+    json::array calls;
+    for (const Call& call : choice.calls) {
+      calls.push_back(json::object{
+          {"id", ids_.id("call_")},
+          {"type", "function"},
+          {"function", json::object{{"name", call.name}, {"arguments", call.arguments}}}});
+    }
+    message["tool_calls"] = std::move(calls);
   }
 
   json::object completion_logprobs(uint32_t prompt, const Choice& choice) const {
@@ -320,6 +400,7 @@ class WholeAnswer final : public WholeWriter {
   std::vector<Choice> choices_;                         // by prompt, then candidate
   std::vector<std::vector<sampling::Sampled>> scores_;  // of each prompt that is repeated
   ThoughtTokens thoughts_;
+  IdSource ids_;
 };
 
 }  // namespace

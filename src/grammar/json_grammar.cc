@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON's own grammar as parts. White space is bounded, digits too: a model that knows nothing must
+// not be able to write them for ever.
+#include "grammar/grammar.h"
+
+namespace pagewise::grammar {
+namespace {
+
+constexpr uint32_t kDigitsMax = 15;  // every integer of so many is exact as a double
+constexpr uint32_t kExponentDigitsMax = 2;
+
+ByteSet bytes_of(std::string_view bytes) {
+  ByteSet set;
+  for (const char c : bytes) set.set(static_cast<uint8_t>(c));
+  return set;
+}
+
+NodeId once(std::optional<NodeId>& kept, NodeId made) {
+  kept = made;
+  return made;
+}
+
+}  // namespace
+
+NodeId Builder::comma() {
+  return comma_ ? *comma_ : once(comma_, sequence({literal(","), optional(literal(" "))}));
+}
+
+NodeId Builder::colon() {
+  return colon_ ? *colon_ : once(colon_, sequence({literal(":"), optional(literal(" "))}));
+}
+
+NodeId Builder::digits(uint32_t min, uint32_t max) {
+  return repeat(byte_of(bytes_of("0123456789")), std::nullopt, min, max);
+}
+
+NodeId Builder::json_integer() {
+  if (integer_) return *integer_;
+  const NodeId large = sequence({byte_of(bytes_of("123456789")), digits(0, kDigitsMax - 1)});
+  return once(integer_, sequence({optional(literal("-")), choice({literal("0"), large})}));
+}
+
+NodeId Builder::json_number() {
+  if (number_) return *number_;
+  const NodeId fraction = sequence({literal("."), digits(1, kDigitsMax)});
+  const NodeId exponent = sequence(
+      {byte_of(bytes_of("eE")), optional(byte_of(bytes_of("+-"))), digits(1, kExponentDigitsMax)});
+  return once(number_, sequence({json_integer(), optional(fraction), optional(exponent)}));
+}
+
+NodeId Builder::json_string() { return string_ ? *string_ : once(string_, string_node({})); }
+
+NodeId Builder::json_array_of(NodeId item, uint32_t min, uint32_t max) {
+  return nest(sequence({literal("["), repeat(item, comma(), min, max), literal("]")}));
+}
+
+NodeId Builder::json_object() {
+  if (object_) return *object_;
+  const NodeId member = sequence({json_string(), colon(), json_value()});
+  return once(object_,
+              nest(sequence({literal("{"), repeat(member, comma(), 0, kUnbounded), literal("}")})));
+}
+
+NodeId Builder::json_value() {
+  if (value_) return *value_;
+  const NodeId value = once(value_, forward());
+  define(value, choice({words({"true", "false", "null"}), json_number(), json_string(),
+                        json_object(), json_array_of(value, 0, kUnbounded)}));
+  return value;
+}
+
+std::shared_ptr<const Grammar> any_json_object() {
+  static const std::shared_ptr<const Grammar> grammar = [] {
+    Builder builder;
+    const NodeId root = builder.json_object();
+    Result<std::shared_ptr<const Grammar>> built = builder.build(root);
+    PW_CHECK(built.has_value());
+    return *built;
+  }();
+  return grammar;
+}
+
+}  // namespace pagewise::grammar
