@@ -365,8 +365,10 @@ class Api final : public Handler {
   /// Whether the answer's thoughts are split off, and where it begins.
   void place_thoughts(const GenerationRequest& asked, const Prompt& prompt,
                       ResponseContext& context) const {
-    // What continues an answer that is past its thought has none.
-    const bool may_think = !asked.continue_last || prompt.thought_open;
+    // What continues an answer that is past its thought has none, nor has one that is held to a
+    // form from its first byte.
+    const bool held = asked.grammar != nullptr || asked.tool_choice.use == ToolUse::kRequired;
+    const bool may_think = !held && (!asked.continue_last || prompt.thought_open);
     if (asked.format == Format::kCompletion || asked.thoughts == Thoughts::kInText || !may_think)
       return;
     context.reasoning = setup_.model.reasoning;

@@ -150,7 +150,7 @@ void add_repository(StoreKind store, const std::string& folder, const WalkLimits
                     std::vector<FoundModel>& models, std::vector<std::string>& notes) {
   std::set<std::string> seen;  // what a newer snapshot has, too
   for (const std::string& commit : snapshots_in(folder, limits, notes)) {
-    Walk walk = walk_folder(folder + "/snapshots/" + commit, {}, limits);
+    Walk walk = walk_folder(path_in(path_in(folder, "snapshots"), commit), {}, limits);
     notes.insert(notes.end(), walk.notes.begin(), walk.notes.end());
     for (const Group& group : group_parts(std::move(walk.files))) {
       if (!seen.insert(group.relative).second) continue;

@@ -190,16 +190,17 @@ std::vector<FoundModel> models_of_ollama(const std::string& folder, const WalkLi
   std::vector<FoundModel> out;
   std::set<std::string> names;
   for (const char* generation : {"manifests-v2", "manifests"}) {
-    const std::string root = folder + "/" + generation;
+    const std::string root = path_in(folder, generation);
     if (!is_folder(root)) continue;
     for (const std::string& host : folders_in(root, limits, notes)) {
-      for (const std::string& owner : folders_in(root + "/" + host, limits, notes)) {
-        const std::string owned = root + "/" + host + "/" + owner;
+      const std::string of_host = path_in(root, host);
+      for (const std::string& owner : folders_in(of_host, limits, notes)) {
+        const std::string owned = path_in(of_host, owner);
         for (const std::string& model : folders_in(owned, limits, notes)) {
-          for (const std::string& tag : manifests_in(owned + "/" + model, limits, notes)) {
+          const std::string tags = path_in(owned, model);
+          for (const std::string& tag : manifests_in(tags, limits, notes)) {
             if (out.size() >= limits.entries_max) return out;
-            FoundModel found =
-                make_model(folder, owned + "/" + model + "/" + tag, {host, owner, model, tag});
+            FoundModel found = make_model(folder, path_in(tags, tag), {host, owner, model, tag});
             if (names.insert(found.name).second) out.push_back(std::move(found));
           }
         }

@@ -50,7 +50,7 @@ class Walker {
         }
         return;
       }
-      take(folder + "/" + name, relative.empty() ? name : relative + "/" + name, name, depth);
+      take(path_in(folder, name), relative.empty() ? name : path_in(relative, name), name, depth);
     }
   }
 
@@ -122,6 +122,10 @@ std::vector<std::string> folders_in(const std::string& folder, const WalkLimits&
   if (error) notes.push_back(fmt::format("{}: {}", folder, error.message()));
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::string path_in(std::string_view folder, std::string_view name) {
+  return fmt::format("{}/{}", folder, name);
 }
 
 bool is_folder(const std::string& path) {

@@ -40,6 +40,9 @@ Walk walk_folder(const std::string& folder, const std::function<bool(std::string
 std::vector<std::string> folders_in(const std::string& folder, const WalkLimits& limits,
                                     std::vector<std::string>& notes);
 
+/// The path of `name` in `folder`.
+std::string path_in(std::string_view folder, std::string_view name);
+
 /// Whether there is a folder of that path.
 bool is_folder(const std::string& path);
 

@@ -4,9 +4,8 @@ headers of betas, probes."""
 
 import pytest
 
-from conftest import ROOT, serving
+from conftest import serving
 
-FAMILIES = ROOT / "tests/templates/families"
 ASKED = [{"role": "user", "content": "Hi"}]
 
 
@@ -14,22 +13,29 @@ def counted(server, messages, **more):
     return server.ok("/v1/messages/count_tokens", {"model": "m", "messages": messages, **more})["input_tokens"]
 
 
-LEAVES_OUT = ("{% for m in messages %}{% if m.role != 'system' %}[{{ m.role }}] {{ m.content }}\n{% endif %}"
-              "{% endfor %}[assistant] ")
+# Two ways in which a template takes no system turn.
+TEMPLATES = {
+    "raises": "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('No system turn.') }}{% endif %}"
+              "[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] ",
+    "leaves out": "{% for m in messages %}{% if m.role != 'system' %}[{{ m.role }}] {{ m.content }}\n{% endif %}"
+                  "{% endfor %}[assistant] ",
+}
 
 
-@pytest.mark.parametrize("template", ["raises", "leaves out"])
-def test_a_system_turn_that_the_template_cannot_take_is_the_users(tmp_path, template):
+@pytest.fixture(params=TEMPLATES)
+def template(request, tmp_path):
+    path = tmp_path / "template.jinja"
+    path.write_text(TEMPLATES[request.param])
+    return path
+
+
+def test_a_system_turn_that_the_template_cannot_take_is_the_users(template):
     """Reference A3: rendered in place, or as a user turn when the chat template cannot."""
-    path = FAMILIES / "gemma.jinja"
-    if template == "leaves out":
-        path = tmp_path / "template.jinja"
-        path.write_text(LEAVES_OUT)
     system = {"role": "system", "content": "Answer in French."}
     joined = [{"role": "user", "content": [{"type": "text", "text": "Hi"},
                                            {"type": "text", "text": "Answer in French."}]}]
     behind = [{"role": "assistant", "content": "Salut"}, {"role": "user", "content": "Why?"}]
-    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", path) as server:
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", template) as server:
         for more in ([], behind, [*behind, system]):
             expected = [*joined, *more]
             if more and more[-1] is system:
@@ -42,18 +48,22 @@ def test_a_system_turn_that_the_template_cannot_take_is_the_users(tmp_path, temp
             assert answer["usage"]["output_tokens"] == 1
             again = server.post("/v1/messages", {"model": "m", "max_tokens": 1, "messages": expected})
             assert int(again.headers["x-cached-tokens"]) == counted(server, expected) - 1
-        # Where a template refuses the rest, too, its own words are the answer.
-        if template == "raises":
-            refused = server.post("/v1/messages", {"model": "m", "max_tokens": 1, "messages": [
-                {"role": "assistant", "content": "x"}, *ASKED, system]})
-            assert refused.status_code == 400 and "take turns" in refused.json()["error"]["message"]
 
 
-def test_a_marker_on_such_a_system_turn_is_kept(nonce):
+def test_where_a_template_refuses_the_rest_too_its_own_words_are_the_answer(tmp_path):
+    path = tmp_path / "template.jinja"
+    path.write_text("{{ raise_exception('Never.') }}")
+    messages = [*ASKED, {"role": "system", "content": "Answer in French."}]
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", path) as server:
+        refused = server.post("/v1/messages", {"model": "m", "max_tokens": 1, "messages": messages})
+        assert refused.status_code == 400 and refused.json()["error"]["message"] == "Never."
+
+
+def test_a_marker_on_such_a_system_turn_is_kept(template, nonce):
     text = nonce + " Every answer is given in French, and the guests are addressed formally. " * 10
     messages = [*ASKED, {"role": "system", "content": [
         {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]}]
-    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", FAMILIES / "gemma.jinja") as server:
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", template) as server:
         first, second = (server.ok("/v1/messages", {"model": "m", "max_tokens": 1, "messages": messages})["usage"]
                          for _ in range(2))
         assert first["cache_creation_input_tokens"] > 100

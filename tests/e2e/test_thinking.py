@@ -185,6 +185,18 @@ def test_a_prompt_that_opens_the_thought_itself(models):
         assert chat(server, messages=typed)["choices"][0]["message"]["reasoning_content"] == THOUGHT
 
 
+def test_an_answer_that_is_held_to_a_form_is_no_thought(models):
+    schema = {"type": "object", "properties": {"a": {"const": "b"}}, "required": ["a"], "additionalProperties": False}
+    form = {"type": "json_schema", "schema": schema}
+    held = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", ROOT / "tests/templates/thinking.jinja",
+                 model=models / "begun.gguf") as server:
+        message = chat(server, max_tokens=60, **held)["choices"][0]["message"]
+        assert json.loads(message["content"]) == {"a": "b"} and "reasoning_content" not in message
+        content = claude(server, output_config={"format": form})["content"]
+        assert [block["type"] for block in content] == ["text"] and json.loads(content[0]["text"]) == {"a": "b"}
+
+
 def test_an_answer_whose_beginning_is_given(models):
     with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", FAMILIES / "qwen3.jinja",
                  model=models / "prefilled.gguf") as server:
