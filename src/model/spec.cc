@@ -38,6 +38,13 @@ double rope_frequency(const RopeSpec& rope, uint32_t i) {
   return frequency * (rope.position_scale * share + (1.0 - share));
 }
 
+void limit_context(ModelSpec& spec, uint32_t context) {
+  RopeSpec& rope = spec.rope;
+  if (rope.factors == RopeFactors::kLong && context <= rope.short_context) {
+    rope.factors = RopeFactors::kShort;
+  }
+}
+
 uint32_t ModelSpec::heads_max() const {
   uint32_t heads = 0;
   for (const LayerSpec& layer : layers) heads = std::max(heads, layer.heads);

@@ -25,9 +25,9 @@ namespace pagewise::model {
 enum class RopeKind : uint8_t { kNormal, kNeox };
 
 /// Divisors of the pairs' angles that a file brings as tensors of [dims / 2] f32. `kOne`:
-/// rope_freqs.weight (Llama 3.1 and later). `kByContext`: rope_factors_short.weight and
-/// rope_factors_long.weight (LongRoPE), of which one holds for all of a process.
-enum class RopeFactors : uint8_t { kNone, kOne, kByContext };
+/// rope_freqs.weight (Llama 3.1 and later). `kShort`, `kLong`: rope_factors_short.weight and
+/// rope_factors_long.weight (LongRoPE), of which one holds for all that a process computes.
+enum class RopeFactors : uint8_t { kNone, kOne, kShort, kLong };
 
 /// The angle of pair i at position p is p * frequency(i) / factor[i], with frequency(i) between
 /// base^(-2i / dims) and the same times position_scale: see rope_frequency().
@@ -41,7 +41,7 @@ struct RopeSpec {
   double ramp_begin = 0;        // ramp_end on are scaled by position_scale, a line in between
   double ramp_end = 0;
   RopeFactors factors = RopeFactors::kNone;
-  uint32_t short_context = 0;  // kByContext: contexts up to this take the short factors
+  uint32_t short_context = 0;  // kShort, kLong: contexts up to this take the short factors
 
   bool operator==(const RopeSpec&) const = default;
 };
@@ -125,6 +125,10 @@ struct ModelSpec {
 
 /// Architectures that spec_from_gguf() knows.
 std::vector<std::string_view> supported_architectures();
+
+/// For a process that uses at most `context` positions: some models have rope factors of their own
+/// for short contexts. To be called before weights are loaded.
+void limit_context(ModelSpec& spec, uint32_t context);
 
 /// Reads metadata and the tensor list; tensor bytes are not touched (a file opened header_only will
 /// do). Errors: kUnsupported naming the architecture or feature; kMalformed naming the key or

@@ -135,11 +135,9 @@ class Loader {
 Result<std::vector<double>> load_rope_factors(Loader& loader, const ModelSpec& spec) {
   std::vector<double> out;
   if (spec.rope.factors == RopeFactors::kNone) return out;
-  const char* name = "rope_freqs.weight";
-  if (spec.rope.factors == RopeFactors::kByContext) {
-    name = spec.context > spec.rope.short_context ? "rope_factors_long.weight"
-                                                  : "rope_factors_short.weight";
-  }
+  const char* name = spec.rope.factors == RopeFactors::kOne     ? "rope_freqs.weight"
+                     : spec.rope.factors == RopeFactors::kShort ? "rope_factors_short.weight"
+                                                                : "rope_factors_long.weight";
   PW_ASSIGN_OR_RETURN(const AlignedArray<float> factors, loader.vector(name));
   for (std::size_t i = 0; i < factors.size(); ++i) {
     if (!(factors[i] > 0)) {

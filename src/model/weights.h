@@ -74,7 +74,7 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   Norm output_norm;
   Matrix head;                       // [vocab_size][embedding]
-  std::vector<double> rope_factors;  // [rope.dims / 2], empty without; those of spec.context
+  std::vector<double> rope_factors;  // [rope.dims / 2], empty without
   uint64_t bytes = 0;                // memory taken
 
   void embed(TokenId token, std::size_t columns, float* out) const {

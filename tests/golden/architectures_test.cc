@@ -231,8 +231,9 @@ std::vector<Part> parts() {
        rope([](model::RopeSpec& r) { return set(r.factors, RopeFactors::kNone); })},
       {"which factors",
        [](ModelSpec& spec) {
-         if (spec.rope.factors != RopeFactors::kByContext) return false;
-         spec.rope.short_context = spec.context > spec.rope.short_context ? spec.context : 1;
+         const bool is_long = spec.rope.factors == RopeFactors::kLong;
+         if (!is_long && spec.rope.factors != RopeFactors::kShort) return false;
+         spec.rope.factors = is_long ? RopeFactors::kShort : RopeFactors::kLong;
          return true;
        }},
       {"the sliding layers' rope",
@@ -289,6 +290,20 @@ TEST_P(Architectures, ShowEveryOfTheirPartsInTheLogits) {
     if (!part.change(model_.spec)) continue;
     model::assign_groups(model_.spec);
     EXPECT_GT(divergence_max(reference), kPartShows) << "without " << part.name;
+  }
+}
+
+TEST(RopeFactors, AreTheShortOnesWhereTheContextIsLimitedToTheirs) {
+  for (const uint32_t context : {31U, 32U, 33U}) {
+    const auto file = gguf::File::open(path_of("phi3-long", ".gguf"));
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    auto spec = model::spec_from_gguf(**file);
+    ASSERT_TRUE(spec.has_value()) << spec.error().message;
+    EXPECT_EQ(spec->rope.factors, model::RopeFactors::kLong);
+    model::limit_context(*spec, context);
+    EXPECT_EQ(spec->rope.factors,
+              context <= 32 ? model::RopeFactors::kShort : model::RopeFactors::kLong);
+    EXPECT_EQ(spec->context, 96U);
   }
 }
 

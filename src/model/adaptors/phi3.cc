@@ -20,9 +20,10 @@ Result<ModelSpec> phi3_spec(const gguf::File& file) {
   PW_ASSIGN_OR_RETURN(ModelSpec spec, keys.begin_spec(size));
   PW_ASSIGN_OR_RETURN(spec.rope, keys.rope(RopeKind::kNeox, size.key_dim));
   if (tensors.has("rope_factors_long.weight") || tensors.has("rope_factors_short.weight")) {
-    spec.rope.factors = RopeFactors::kByContext;
     PW_ASSIGN_OR_RETURN(spec.rope.short_context,
                         keys.uint("rope.scaling.original_context_length", 1, 1U << 30));
+    spec.rope.factors =
+        spec.context > spec.rope.short_context ? RopeFactors::kLong : RopeFactors::kShort;
     PW_ASSIGN_OR_RETURN(spec.rope.magnitude,
                         keys.real_or("rope.scaling.attn_factor", 1e-6, 1e6, 1.0));
   }

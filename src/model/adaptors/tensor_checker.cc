@@ -69,7 +69,8 @@ Status TensorChecker::require_model(ModelSpec& spec) {
     case RopeFactors::kOne:
       PW_RETURN_IF_ERROR(require_f32("rope_freqs.weight", pairs));
       break;
-    case RopeFactors::kByContext:
+    case RopeFactors::kShort:
+    case RopeFactors::kLong:
       PW_RETURN_IF_ERROR(require_f32("rope_factors_short.weight", pairs));
       PW_RETURN_IF_ERROR(require_f32("rope_factors_long.weight", pairs));
       break;
