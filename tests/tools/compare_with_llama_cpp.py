@@ -55,16 +55,26 @@ def wait_until_up(process, port):
     return False
 
 
+def log_probabilities(port, prefix, vocabulary):
+    """Behind a prefix, before any sampling. They come only with a token that is text, and half of the vocabulary
+    is parts of characters: so until one is drawn."""
+    for seed in range(200):
+        answer = post(port, "/completion", {
+            "prompt": list(prefix), "n_predict": 1, "n_probs": vocabulary, "temperature": 1, "top_k": 0, "top_p": 1,
+            "min_p": 0, "seed": seed, "cache_prompt": False})
+        if "completion_probabilities" in answer:
+            found = {entry["id"]: entry["logprob"] for entry in answer["completion_probabilities"][0]["top_logprobs"]}
+            if len(found) != vocabulary:
+                raise SystemExit(f"{len(found)} of {vocabulary} log-probabilities")
+            return found
+    raise SystemExit("no token that is text in 200")
+
+
 def divergences(port, tokens, logits):
     """Of llama.cpp's distribution behind each prefix from the recorded one."""
     for end in range(1, len(tokens) + 1):
-        answer = post(port, "/completion", {
-            "prompt": list(tokens[:end]), "n_predict": 1, "n_probs": len(logits[0]), "temperature": 0,
-            "samplers": [], "cache_prompt": False})
-        found = {entry["id"]: entry["logprob"] for entry in answer["completion_probabilities"][0]["top_logprobs"]}
+        found = log_probabilities(port, tokens[:end], len(logits[0]))
         exact = log_softmax(logits[end - 1])
-        if len(found) != len(exact):
-            raise SystemExit(f"{len(found)} of {len(exact)} log-probabilities")
         yield sum(math.exp(p) * (p - found[token]) for token, p in enumerate(exact))
 
 
