@@ -27,6 +27,7 @@ import tempfile
 ALLOWED = {
     "base": [],
     "gguf": [],
+    "stores": ["gguf"],
     "kv": [],
     "kv/tiers": ["kv"],
     "sampling": [],
@@ -41,7 +42,7 @@ ALLOWED = {
     "planner": ["engine", "kv", "kv/tiers", "gguf", "model/spec.h"],
     # sampling/params.h and kv/geometry.h are part of the engine's own interface.
     "server": ["engine", "text", "telemetry", "sampling/params.h", "kv/geometry.h", "model/spec.h"],
-    "cli": ["gguf", "kv", "kv/tiers", "sampling", "kernels", "text", "model", "engine", "telemetry",
+    "cli": ["gguf", "stores", "kv", "kv/tiers", "sampling", "kernels", "text", "model", "engine", "telemetry",
             "planner", "server"],
 }
 

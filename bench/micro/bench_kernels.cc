@@ -5,7 +5,6 @@
 //   pagewise_bench_kernels [--threads 1,2] [--only linear,attention] [--types Q4_1,Q4_K]
 //   [--kv-type q8_0] [--isa AVX2] [--seconds 0.25] [--json]
 #include <fmt/format.h>
-#include <hwy/targets.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -362,17 +361,9 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "--cpu-time sees one thread only: add --threads 1\n");
     return 1;
   }
-  if (!isa.empty()) {
-    int64_t target = 0;
-    for (const int64_t candidate : hwy::SupportedAndGeneratedTargets()) {
-      if (isa == hwy::TargetName(candidate)) target = candidate;
-    }
-    if (target == 0) {
-      std::fprintf(stderr, "--isa %s: not on this machine\n", isa.c_str());
-      return 1;
-    }
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
+  if (!isa.empty() && !kernels::use_isa(isa)) {
+    std::fprintf(stderr, "--isa %s: not on this machine\n", isa.c_str());
+    return 1;
   }
   const auto wanted = [&](const char* what) {
     return std::find(only.begin(), only.end(), what) != only.end();

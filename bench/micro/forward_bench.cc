@@ -6,8 +6,6 @@
 
 #include <time.h>
 
-#include <hwy/targets.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -16,6 +14,7 @@
 #include "base/clock.h"
 #include "base/prng.h"
 #include "gguf/gguf.h"
+#include "kernels/isa.h"
 #include "micro/rows.h"
 #include "model/batch_driver.h"
 #include "model/cpu_executor.h"
@@ -65,17 +64,9 @@ int run(const Flags& flags) {
   std::fprintf(stderr, "a debug build says nothing about speed\n");
   return 1;
 #endif
-  if (!flags.isa.empty()) {
-    int64_t target = 0;
-    for (const int64_t candidate : hwy::SupportedAndGeneratedTargets()) {
-      if (flags.isa == hwy::TargetName(candidate)) target = candidate;
-    }
-    if (target == 0) {
-      std::fprintf(stderr, "--isa %s: not on this machine\n", flags.isa.c_str());
-      return 1;
-    }
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
+  if (!flags.isa.empty() && !kernels::use_isa(flags.isa)) {
+    std::fprintf(stderr, "--isa %s: not on this machine\n", flags.isa.c_str());
+    return 1;
   }
   const SystemClock wall_clock;
   const CpuClock cpu_clock;

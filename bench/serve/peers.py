@@ -55,7 +55,7 @@ def engines_of(group, args):
         start["llama.cpp"] = functools.partial(servers.LlamaCpp, args.llama_server, model, args.threads, *flags)
     if args.openvino_python:
         start["OpenVINO"] = functools.partial(servers.OpenVino, args.openvino_python, model, args.threads,
-                                              OPENVINO_STEP_TOKENS, MANY_GIB if many else 1)
+                                              OPENVINO_STEP_TOKENS, MANY_GIB if many else 1, args.openvino_precision)
     if args.vllm_python and model == SMOLLM2:
         start["vLLM"] = functools.partial(servers.Vllm, args.vllm_python, args.vllm_model, args.threads)
     return start
@@ -212,6 +212,8 @@ def arguments():
     parser = result_file.arguments(__doc__.splitlines()[0], 5)
     parser.add_argument("--llama-server", help="path of a llama-server program; `none` leaves llama.cpp out")
     parser.add_argument("--openvino-python", help="Python with openvino-genai; `none` leaves OpenVINO out")
+    parser.add_argument("--openvino-precision", choices=["f32", "bf16", "f16"],
+                        help="what OpenVINO computes in (default: its own choice for this processor)")
     parser.add_argument("--vllm-python", help="Python with vLLM, measured too")
     parser.add_argument("--vllm-model", help="its model: a folder with a Hugging Face config and weights")
     parser.add_argument("--rows", help="rows or groups by the beginning of their names, as decode,shared-32")

@@ -176,11 +176,13 @@ class Vllm(HttpEngine):
 class OpenVino(Engine):
     name = "OpenVINO"
 
-    def __init__(self, python, model, threads, batched_tokens, cache_gib):
+    def __init__(self, python, model, threads, batched_tokens, cache_gib, precision=None):
         # KV as f16, as everywhere in the table: its default here is 8 bits.
         options = {"scheduler": {"enable_prefix_caching": True, "dynamic_split_fuse": True, "cache_size": cache_gib,
                                  "max_num_batched_tokens": batched_tokens, "max_num_seqs": 64},
                    "properties": {"INFERENCE_NUM_THREADS": threads, "KV_CACHE_PRECISION": "f16"}}
+        if precision:
+            options["properties"]["INFERENCE_PRECISION_HINT"] = precision
         super().__init__([python, ROOT / "bench/serve/openvino_engine.py", model, json.dumps(options)], pipes=True)
         said = self.receive()
         if "error" in said:

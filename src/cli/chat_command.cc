@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
+#include "cli/model_argument.h"
 #include "cli/process.h"
 #include "cli/shared_flags.h"
 
@@ -23,6 +24,7 @@ namespace pagewise::cli {
 namespace {
 
 struct ChatFlags {
+  ModelArgument model;
   ChatEngineOptions engine;
   std::string system;
   CLI::Option* seed = nullptr;
@@ -91,6 +93,7 @@ Status chat(const ChatFlags& flags) {
                  sizeof options.sampling.seed) != 1) {
     return {ErrorCode::kIo, "the system gives no random numbers"};
   }
+  PW_ASSIGN_OR_RETURN(options.model, find_model(flags.model));
   std::unique_ptr<ChatEngine> engine;
   {
     const SignalsForMainThread mask;
@@ -114,7 +117,7 @@ void add_chat_command(CLI::App& app, int& exit_status) {
   const auto flags = std::make_shared<ChatFlags>();
   flags->engine.sampling.temperature = 0.7F;
   CLI::App* command = app.add_subcommand("chat", "Talk to a model in the terminal");
-  add_model_argument(*command, flags->engine.model, "A GGUF file");
+  add_model_argument(*command, flags->model, "A GGUF file, or a model's name (pagewise models)");
   command->add_option("--chat-template", flags->engine.chat_template,
                       "File of a chat template to use in place of the model file's own");
   command->add_option("--system", flags->system, "System message");

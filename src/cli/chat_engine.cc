@@ -93,14 +93,14 @@ struct ChatEngine::Impl {
 };
 
 Status ChatEngine::Impl::load() {
-  PW_ASSIGN_OR_RETURN(model, open_model(options.model, options.max_context));
+  PW_ASSIGN_OR_RETURN(model, open_model(options.model.path, options.max_context));
   PW_ASSIGN_OR_RETURN(chat_template, load_template(*model.file, options.chat_template));
   if (chat_template.compiled == nullptr) {
-    return {ErrorCode::kUnsupported, options.model + ": " + chat_template.problem +
+    return {ErrorCode::kUnsupported, options.model.path + ": " + chat_template.problem +
                                          "; `pagewise run` continues text without"};
   }
   served = describe_model(*model.tokenizer, chat_template);
-  served.name = file_stem(options.model);
+  served.name = options.model.name;
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry, geometry_of(model.spec, options.compute));
   PW_ASSIGN_OR_RETURN(Pool pool, size_pool({options.kv_memory, options.max_context, kStepTokens},
                                            model.spec, geometry));

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/shared_flags.h"
 #include "engine/engine.h"
 #include "sampling/params.h"
@@ -20,7 +21,7 @@
 namespace pagewise::cli {
 
 struct ChatEngineOptions {
-  std::string model;          // path
+  NamedModel model;
   std::string chat_template;  // path; empty: the model file's own
   ComputeFlags compute;
   std::string kv_memory;     // as --kv-memory

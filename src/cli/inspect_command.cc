@@ -7,10 +7,10 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/model_argument.h"
 #include "cli/model_report.h"
 #include "cli/model_report_output.h"
 #include "cli/process.h"
-#include "cli/shared_flags.h"
 #include "cli/terminal_text.h"
 #include "gguf/gguf.h"
 
@@ -21,7 +21,7 @@ constexpr int kExitUnreadable = 2;
 constexpr int kExitNotServed = 3;
 
 struct InspectFlags {
-  std::string model;
+  ModelArgument model;
   bool json = false;
   bool chat_template = false;
 };
@@ -37,7 +37,18 @@ Status print_template(const gguf::File& file) {
 }
 
 void inspect(const InspectFlags& flags, int& exit_status) {
-  const auto file = gguf::File::open(flags.model, {.header_only = true});
+  const auto named = find_model(flags.model);
+  auto file = named.has_value() ? gguf::File::open(named->path, {.header_only = true})
+                                : Result<std::unique_ptr<gguf::File>>(named.error());
+  std::string problem;
+  if (named.has_value() && !file.has_value()) {
+    // A part whose others are not there can still be described.
+    auto part = gguf::File::open(named->path, {.header_only = true, .one_part = true});
+    if (part.has_value()) {
+      problem = file.error().message;
+      file = std::move(part);
+    }
+  }
   if (!file.has_value()) {
     finish("inspect", file.status(), exit_status);
     exit_status = kExitUnreadable;
@@ -47,7 +58,8 @@ void inspect(const InspectFlags& flags, int& exit_status) {
     finish("inspect", print_template(**file), exit_status);
     return;
   }
-  const ModelReport report = report_on(**file);
+  ModelReport report = report_on(**file);
+  if (!problem.empty()) report.problems.insert(report.problems.begin(), problem);
   if (flags.json) {
     fmt::print("{}\n", report_json(report, **file));
   } else {
@@ -63,7 +75,8 @@ void add_inspect_command(CLI::App& app, int& exit_status) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = app.add_subcommand(
       "inspect", "What a model file is and whether it can be served (status 3 when not)");
-  add_model_argument(*command, flags->model, "A GGUF file; only its header is read");
+  add_model_argument(*command, flags->model,
+                     "A GGUF file, or a model's name; only the header is read");
   command->add_flag("--json", flags->json, "One JSON object: all metadata, every tensor");
   command->add_flag("--template", flags->chat_template, "Print the chat template instead");
   command->callback([flags, &exit_status] { inspect(*flags, exit_status); });

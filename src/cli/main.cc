@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   int exit_status = 0;
   pagewise::cli::add_chat_command(app, exit_status);
   pagewise::cli::add_inspect_command(app, exit_status);
+  pagewise::cli::add_models_command(app, exit_status);
   pagewise::cli::add_plan_command(app, exit_status);
   pagewise::cli::add_run_command(app, exit_status);
   pagewise::cli::add_serve_command(app, exit_status);

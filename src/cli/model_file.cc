@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "cli/process.h"
+#include "gguf/split_name.h"
+#include "server/reasoning.h"
 
 namespace pagewise::cli {
 
@@ -56,6 +58,9 @@ server::ServedModel describe_model(const text::Tokenizer& tokenizer,
   server::ServedModel served;
   served.tokenizer = &tokenizer;
   served.chat_template = chat_template.compiled.get();
+  if (chat_template.compiled != nullptr) {
+    served.reasoning = server::detect_reasoning(*chat_template.compiled);
+  }
   served.no_template_reason = chat_template.problem;
   served.local_time_s = local_time_s;
   if (const auto bos = tokenizer.bos()) served.bos_token = tokenizer.token_bytes(*bos);
@@ -70,6 +75,7 @@ server::ServedModel describe_model(const text::Tokenizer& tokenizer,
 std::string file_stem(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (const auto part = gguf::parse_split_name(name)) return part->stem;
   if (name.ends_with(".gguf")) name.resize(name.size() - 5);
   return name;
 }

@@ -43,7 +43,7 @@ Result<LoadedTemplate> load_template(const gguf::File& file, const std::string& 
 server::ServedModel describe_model(const text::Tokenizer& tokenizer,
                                    const LoadedTemplate& chat_template);
 
-/// "models/a.gguf" is "a".
+/// "models/a.gguf" is "a", and so is "models/a-00001-of-00002.gguf".
 std::string file_stem(const std::string& path);
 
 }  // namespace pagewise::cli

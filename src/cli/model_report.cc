@@ -243,10 +243,6 @@ KvReport report_kv(const gguf::File& file, std::optional<uint64_t> context) {
 /// Everything that would keep `pagewise serve` from starting, whatever the machine.
 std::vector<std::string> find_problems(const gguf::File& file, ModelReport& report) {
   std::vector<std::string> out;
-  if (const auto parts = number_of(file, "split.count"); parts && *parts > 1) {
-    out.push_back(
-        fmt::format("this is one of {} parts of a model; join them into one file first", *parts));
-  }
   const auto spec = model::spec_from_gguf(file);
   if (!spec.has_value()) {
     std::string problem = without_path(spec.error().message, file);
@@ -274,9 +270,11 @@ std::vector<std::string> find_problems(const gguf::File& file, ModelReport& repo
       out.push_back(decoder.error().message);
     }
   }
-  if (report.bytes_described > report.file_bytes) {
-    out.push_back(fmt::format("the file is cut off: {} of {} bytes are there", report.file_bytes,
-                              report.bytes_described));
+  for (const gguf::Part& part : file.parts()) {
+    if (part.bytes_described <= part.file_bytes) continue;
+    out.push_back(fmt::format("the file is cut off: {} of {} bytes are there{}", part.file_bytes,
+                              part.bytes_described,
+                              file.parts().size() > 1 ? " in " + part.path : ""));
   }
   return out;
 }
@@ -287,6 +285,7 @@ ModelReport report_on(const gguf::File& file) {
   ModelReport out;
   out.path = file.path();
   out.file_bytes = file.file_bytes();
+  out.parts = file.parts().size();
   out.version = file.version();
   out.architecture = text_of(file, "general.architecture").value_or("");
   out.name = text_of(file, "general.name").value_or("");
@@ -294,7 +293,6 @@ ModelReport report_on(const gguf::File& file) {
   for (const gguf::Tensor& tensor : file.tensors()) {
     out.parameters += tensor.columns() * tensor.rows();
     out.tensor_bytes += tensor.bytes;
-    out.bytes_described = std::max(out.bytes_described, tensor.file_offset + tensor.bytes);
   }
   const auto hyper = [&](std::string_view key) {
     return number_of(file, fmt::format("{}.{}", out.architecture, key));

@@ -68,8 +68,8 @@ struct KvReport {
 
 struct ModelReport {
   std::string path;
-  uint64_t file_bytes = 0;
-  uint64_t bytes_described = 0;  // up to the end of the last tensor
+  uint64_t file_bytes = 0;  // of all parts
+  uint64_t parts = 1;
   uint32_t version = 0;
   std::string architecture;  // empty: the file does not say
   std::string name;

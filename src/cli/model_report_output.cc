@@ -266,6 +266,7 @@ json::object tensors_json(const ModelReport& report, const gguf::File& file) {
   json::array list;
   for (const gguf::Tensor& tensor : file.tensors()) {
     list.push_back(json::object{{"name", well_formed(tensor.name)},
+                                {"part", tensor.part},
                                 {"type", type_name(tensor.type)},
                                 {"shape", json::array(tensor.shape.begin(), tensor.shape.end())},
                                 {"offset", tensor.file_offset},
@@ -285,7 +286,8 @@ std::string report_text(const ModelReport& report, const gguf::File& file) {
     return value ? std::to_string(*value) : std::string("not said");
   };
   lines.plain("{}\n", one_line(report.path, 1000));
-  lines.add("file", "GGUF version {}, {}", report.version, format_size(report.file_bytes));
+  lines.add("file", "GGUF version {}, {}{}", report.version, format_size(report.file_bytes),
+            report.parts > 1 ? fmt::format(" in {} parts", report.parts) : "");
   lines.add("model", "{}{}", report.name.empty() ? "" : one_line(report.name, kTextShown) + ", ",
             report.architecture.empty()
                 ? "no architecture named"
@@ -343,6 +345,7 @@ std::string report_json(const ModelReport& report, const gguf::File& file) {
       {"path", well_formed(report.path)},
       {"version", report.version},
       {"file_bytes", report.file_bytes},
+      {"parts", report.parts},
       {"served", report.served()},
       {"problems", strings_json(report.problems)},
       {"architecture", text_or_null(report.architecture)},

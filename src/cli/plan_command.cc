@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "cli/commands.h"
+#include "cli/model_argument.h"
 #include "cli/process.h"
 #include "planner/plan.h"
 #include "planner/plan_output.h"
@@ -28,6 +30,7 @@ struct PlanFlags {
   std::string kv_type = "f16", kv_type_k, kv_type_v;
   std::string block_tokens = "32", tokens, batch, memory, requests, mib_per_token;
   std::string prefix_tokens, calls, read_price = "0.1", write_price = "1";
+  std::vector<std::string> folders;
   bool json = false;
 };
 
@@ -155,7 +158,8 @@ Result<std::optional<planner::Layout>> parse_layout(const PlanFlags& flags) {
     if (!flags.value_dim.empty() || !flags.full_every.empty()) {
       return invalid("--value-dim and --full-every go with --layers, not with a file");
     }
-    PW_ASSIGN_OR_RETURN(planner::Layout layout, planner::layout_from_path(flags.source));
+    PW_ASSIGN_OR_RETURN(const NamedModel named, find_model({flags.source, flags.folders}));
+    PW_ASSIGN_OR_RETURN(planner::Layout layout, planner::layout_from_path(named.path));
     if (!flags.window.empty()) {
       // Another window would be another model; but "what if every layer kept everything" is a
       // question.
@@ -280,7 +284,9 @@ void add_plan_command(CLI::App& app, int& exit_status) {
       "plan", "How much KV memory, how many requests, what to do when it does not fit");
   // Shared with the callback, which outlives this call.
   const auto flags = std::make_shared<PlanFlags>();
-  plan->add_option("SOURCE", flags->source, "GGUF file; only its header is read");
+  plan->add_option("SOURCE", flags->source,
+                   "A GGUF file, or a model's name; only the header is read");
+  add_model_dir_flag(*plan, flags->folders);
   plan->add_option("--layers", flags->layers, "Without a file: number of layers")->group("Layout");
   plan->add_option("--kv-heads", flags->kv_heads, "KV heads of a layer")->group("Layout");
   plan->add_option("--head-dim", flags->head_dim, "Values of K (and V) a head")->group("Layout");

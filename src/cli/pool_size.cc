@@ -47,10 +47,12 @@ Result<Pool> split(uint64_t bytes, const PoolWish& wish, const model::ModelSpec&
 
 }  // namespace
 
+uint64_t fixed_memory(const model::ModelSpec& spec) { return spec.weight_bytes + kWorkingBytes; }
+
 Result<Pool> size_pool(const PoolWish& wish, const model::ModelSpec& spec,
                        const kv::Geometry& geometry) {
   PW_ASSIGN_OR_RETURN(const uint64_t available, available_memory());
-  const uint64_t fixed = spec.weight_bytes + kWorkingBytes;
+  const uint64_t fixed = fixed_memory(spec);
   const uint64_t left = available - std::min(available, fixed);
   uint64_t bytes = left / 2;
   if (!wish.kv_memory.empty()) {

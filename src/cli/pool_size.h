@@ -38,6 +38,9 @@ Result<Pool> size_pool_again(uint64_t bytes, uint64_t now_bytes, uint64_t commit
                              const PoolWish& wish, const model::ModelSpec& spec,
                              const kv::Geometry& geometry);
 
+/// What a model takes beside its KV: weights, and the process itself.
+uint64_t fixed_memory(const model::ModelSpec& spec);
+
 /// How many conversations of usual lengths the pool holds at once: "1k: 12, 4k: 3, ...".
 std::string fit_text(const kv::Geometry& geometry, const Pool& pool);
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/model_argument.h"
 #include "cli/model_file.h"
 #include "cli/process.h"
 #include "cli/shared_flags.h"
@@ -25,7 +26,7 @@ namespace pagewise::cli {
 namespace {
 
 struct RunFlags {
-  std::string model;
+  ModelArgument model;
   std::string prompt;
   uint32_t tokens = 128;
   sampling::Params sampling{.temperature = 0};
@@ -137,7 +138,8 @@ json::object to_json(const RunResult& result, std::size_t prompt_tokens,
 }
 
 Status run(const RunFlags& flags) {
-  PW_ASSIGN_OR_RETURN(const ModelFile model, open_model(flags.model));
+  PW_ASSIGN_OR_RETURN(const NamedModel named, find_model(flags.model));
+  PW_ASSIGN_OR_RETURN(const ModelFile model, open_model(named.path));
   const auto& [file, spec, tokenizer] = model;
 
   std::vector<TokenId> tokens = tokenizer->encode(flags.prompt, /*parse_special=*/true);
@@ -191,7 +193,7 @@ Status run(const RunFlags& flags) {
 void add_run_command(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "Complete one prompt and print the text");
-  add_model_argument(*command, flags->model, "A GGUF file");
+  add_model_argument(*command, flags->model, "A GGUF file, or a model's name (pagewise models)");
   command
       ->add_option("-p,--prompt", flags->prompt,
                    "Text to continue, as it is: no chat template; control tokens are read")

@@ -102,10 +102,11 @@ Result<server::ApiKeys> load_keys(const ServeFlags& flags) {
   return keys;
 }
 
-server::ServedModel describe(const ServeFlags& flags, const text::Tokenizer& tokenizer,
-                             const LoadedTemplate& chat_template, uint32_t context) {
+server::ServedModel describe(const ServeFlags& flags, const std::string& name,
+                             const text::Tokenizer& tokenizer, const LoadedTemplate& chat_template,
+                             uint32_t context) {
   server::ServedModel served = describe_model(tokenizer, chat_template);
-  served.name = file_stem(flags.model);
+  served.name = name;
   served.aliases = flags.aliases;
   served.context_max = context;
   served.choices_max = flags.max_seqs;
@@ -222,6 +223,7 @@ Status serve(const ServeFlags& flags) {
   if (!flags.price_table.empty()) {
     PW_ASSIGN_OR_RETURN(prices, server::PriceTable::from_file(flags.price_table));
   }
+  PW_ASSIGN_OR_RETURN(const NamedModel named, find_model(flags.model));
   const SystemClock clock;
   // Before whoever writes to it: they end first.
   telemetry::LineLog log(STDOUT_FILENO);
@@ -238,7 +240,7 @@ Status serve(const ServeFlags& flags) {
   server::LoadingGate gate(random_seed);
   NetworkThread network(*listener, gate);
 
-  PW_ASSIGN_OR_RETURN(ModelFile model, open_model(flags.model, flags.max_context));
+  PW_ASSIGN_OR_RETURN(ModelFile model, open_model(named.path, flags.max_context));
   const model::ModelSpec& spec = model.spec;
   PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template,
                       load_template(*model.file, flags.chat_template));
@@ -263,7 +265,7 @@ Status serve(const ServeFlags& flags) {
                         engine_options(flags, pool.context_reserved, keys, prices.tariffs()));
   PW_RETURN_IF_ERROR(engine.start_status());
   const server::ServedModel served =
-      describe(flags, *model.tokenizer, chat_template, engine.options().context_max);
+      describe(flags, named.name, *model.tokenizer, chat_template, engine.options().context_max);
 
   telemetry::StaticInfo info;
   info.model_name = served.name;

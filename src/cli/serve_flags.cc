@@ -22,7 +22,7 @@ CLI::Validator cache_minimum() {
 }  // namespace
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags) {
-  add_model_argument(command, flags.model, "A GGUF file");
+  add_model_argument(command, flags.model, "A GGUF file, or a model's name (pagewise models)");
   command
       .add_option("--host", flags.host,
                   "Address to listen on; other than this machine's own needs keys")

@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "cli/model_argument.h"
 #include "cli/shared_flags.h"
 
 namespace pagewise::cli {
 
 struct ServeFlags {
-  std::string model;
+  ModelArgument model;
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
   ComputeFlags compute;

@@ -3,13 +3,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "kernels/isa.h"
 
 namespace pagewise::cli {
 namespace {
+
+/// An instruction set that this machine has.
+CLI::Validator isa_text() {
+  return {[](std::string& text) -> std::string {
+            const auto names = kernels::isa_names();
+            if (std::find(names.begin(), names.end(), text) != names.end()) return "";
+            return fmt::format(
+                "'{}' is no instruction set that this machine has and the kernels are "
+                "compiled for; there are: {}",
+                text, fmt::join(names, ", "));
+          },
+          ""};
+}
 
 /// One token for the prompt and one for the answer.
 CLI::Validator context_tokens() {
@@ -54,20 +69,16 @@ CLI::Validator size_text() {
           ""};
 }
 
-void add_model_argument(CLI::App& command, std::string& path, std::string_view description) {
-  command.add_option("MODEL", path, std::string(description))
-      ->required()
-      ->check(CLI::Validator(
-          [](std::string& text) -> std::string {
-            return text.empty() ? "the path is empty; name a GGUF file" : "";
-          },
-          ""));
-}
-
 void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
   command.add_option("--threads", flags.threads, "Compute threads; 0: one a core")
       ->capture_default_str()
       ->check(whole_in(0, UINT32_MAX));
+  command
+      .add_option("--isa", flags.isa,
+                  "Instruction set of the kernels, for the same bits on unlike machines; default: "
+                  "the best here")
+      ->check(isa_text())
+      ->each([](const std::string& name) { PW_CHECK(kernels::use_isa(name)); });
   command.add_option("--block-tokens", flags.block_tokens, "Positions of a KV block")
       ->capture_default_str()
       ->check(CLI::IsMember({16U, 32U, 64U, 128U}));

@@ -23,19 +23,17 @@ CLI::Validator whole_in(uint64_t low, uint64_t high);
 /// A size as parse_size reads it.
 CLI::Validator size_text();
 
-/// MODEL, the file that the command is about.
-void add_model_argument(CLI::App& command, std::string& path, std::string_view description);
-
 /// How a model is computed and its KV kept.
 struct ComputeFlags {
   uint32_t threads = 0;
+  std::string isa;  // empty: the best
   uint32_t block_tokens = 32;
   std::string kv_type = "f16";
   std::string kv_type_k, kv_type_v;  // empty: kv_type
 };
 
-/// --threads, --block-tokens, --kv-type, --kv-type-k, --kv-type-v. `flags` must outlive the
-/// parsing, here and below.
+/// --threads, --isa (in force once parsed), --block-tokens, --kv-type, --kv-type-k, --kv-type-v.
+/// `flags` must outlive the parsing, here and below.
 void add_compute_flags(CLI::App& command, ComputeFlags& flags);
 
 struct KvTypes {

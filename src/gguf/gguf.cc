@@ -20,6 +20,8 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "gguf/cursor.h"
+#include "gguf/split_name.h"
 
 namespace pagewise::gguf {
 namespace {
@@ -27,9 +29,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "files are little-endian and read in place");
 
-// Bytes of header read plus bytes kept of it. Half of the 200 MiB that a lying header may cost, and
-// four times what the largest vocabularies in use need.
-constexpr uint64_t kHeaderBudget = 128 * kMiB;
 // What one key or tensor occupies here besides its name and value: the entry, its place in the
 // sorted index, the allocator's own share.
 constexpr uint64_t kKeyCost = 160;
@@ -47,48 +46,10 @@ constexpr uint64_t kAlignmentDefault = 32;
 constexpr uint64_t kAlignmentMin = 8;         // the specification: a multiple of 8
 constexpr uint64_t kAlignmentMax = 1 * kMiB;  // larger ones only pad
 constexpr std::string_view kAlignmentKey = "general.alignment";
-
-enum class ValueType : uint32_t {
-  kU8 = 0,
-  kI8 = 1,
-  kU16 = 2,
-  kI16 = 3,
-  kU32 = 4,
-  kI32 = 5,
-  kF32 = 6,
-  kBool = 7,
-  kString = 8,
-  kArray = 9,
-  kU64 = 10,
-  kI64 = 11,
-  kF64 = 12,
-};
-constexpr uint32_t kValueTypeCount = 13;
-
-// Bytes of a scalar in the file; 0 for strings and arrays.
-uint64_t scalar_bytes(ValueType type) {
-  switch (type) {
-    case ValueType::kU8:
-    case ValueType::kI8:
-    case ValueType::kBool:
-      return 1;
-    case ValueType::kU16:
-    case ValueType::kI16:
-      return 2;
-    case ValueType::kU32:
-    case ValueType::kI32:
-    case ValueType::kF32:
-      return 4;
-    case ValueType::kU64:
-    case ValueType::kI64:
-    case ValueType::kF64:
-      return 8;
-    case ValueType::kString:
-    case ValueType::kArray:
-      return 0;
-  }
-  return 0;
-}
+constexpr std::string_view kPartNumberKey = "split.no";  // from 0
+constexpr std::string_view kPartCountKey = "split.count";
+constexpr std::string_view kTensorCountKey = "split.tensors.count";
+constexpr uint64_t kPartsMax = 4096;  // each is a mapping, of which a process has some 65,000
 
 bool is_printable_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
@@ -109,226 +70,6 @@ std::string_view value_kind(const Value& value) {
   if (std::holds_alternative<std::vector<double>>(elements)) return "an array of floats";
   if (std::holds_alternative<std::vector<bool>>(elements)) return "an array of booleans";
   return "an array of strings";
-}
-
-// A place in the header; every read says which field it is for.
-class Cursor {
- public:
-  Cursor(const std::string& path, std::span<const std::byte> bytes) : path_(path), bytes_(bytes) {}
-
-  uint64_t offset() const { return offset_; }
-  uint64_t left() const { return bytes_.size() - offset_; }
-
-  Error error(uint64_t offset, std::string_view field, std::string_view reason,
-              ErrorCode code = ErrorCode::kMalformed) const {
-    return Error{code, fmt::format("{}: {} at offset {}: {}", path_, field, offset, reason)};
-  }
-
-  /// Takes `bytes` out of what this header may cost.
-  Status charge(uint64_t bytes, uint64_t offset, std::string_view field) {
-    if (bytes > budget_) {
-      return error(offset, field,
-                   fmt::format("the header needs more than the {} that are allowed for it",
-                               format_size(kHeaderBudget)));
-    }
-    budget_ -= bytes;
-    return Status::ok();
-  }
-
-  Status need(uint64_t bytes, std::string_view field) {
-    if (bytes > left()) {
-      return error(offset_, field,
-                   fmt::format("{} bytes needed, but the file ends after {} more", bytes, left()));
-    }
-    return charge(bytes, offset_, field);
-  }
-
-  template <typename T>
-  Result<T> read(std::string_view field) {
-    PW_RETURN_IF_ERROR(need(sizeof(T), field));
-    return take<T>();
-  }
-
-  /// The next value. Requires: a need() that covers it.
-  template <typename T>
-  T take() {
-    T value;
-    std::memcpy(&value, bytes_.data() + offset_, sizeof(T));
-    offset_ += sizeof(T);
-    return value;
-  }
-
-  Result<std::string_view> read_string(std::string_view field) {
-    const uint64_t at = offset_;
-    PW_ASSIGN_OR_RETURN(const uint64_t length, read<uint64_t>(field));
-    if (length > left()) {
-      return error(
-          at, field,
-          fmt::format("a string of {} bytes, but only {} are left in the file", length, left()));
-    }
-    PW_RETURN_IF_ERROR(charge(length, at, field));
-    const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + offset_, length);
-    offset_ += length;
-    return text;
-  }
-
- private:
-  const std::string& path_;
-  std::span<const std::byte> bytes_;
-  uint64_t offset_ = 0;
-  uint64_t budget_ = kHeaderBudget;
-};
-
-Result<bool> checked_bool(const Cursor& cursor, uint8_t byte, uint64_t offset,
-                          std::string_view field) {
-  if (byte > 1) {
-    return cursor.error(offset, field, fmt::format("a boolean is 0 or 1, not {}", byte));
-  }
-  return byte == 1;
-}
-
-template <typename Stored, typename Wide>
-std::vector<Wide> take_all(Cursor& cursor, uint64_t count) {
-  std::vector<Wide> out;
-  out.reserve(count);
-  for (uint64_t i = 0; i < count; ++i) out.push_back(static_cast<Wide>(cursor.take<Stored>()));
-  return out;
-}
-
-Result<Value> read_array(Cursor& cursor, std::string_view field) {
-  const uint64_t type_at = cursor.offset();
-  PW_ASSIGN_OR_RETURN(const uint32_t type_number, cursor.read<uint32_t>(field));
-  if (type_number >= kValueTypeCount) {
-    return cursor.error(type_at, field, fmt::format("{} is no element type", type_number));
-  }
-  const ValueType type = static_cast<ValueType>(type_number);
-  if (type == ValueType::kArray) {
-    return cursor.error(type_at, field, "an array of arrays is not supported",
-                        ErrorCode::kUnsupported);
-  }
-  const uint64_t count_at = cursor.offset();
-  PW_ASSIGN_OR_RETURN(const uint64_t count, cursor.read<uint64_t>(field));
-  const uint64_t element_bytes_min = type == ValueType::kString ? 8 : scalar_bytes(type);
-  if (count > cursor.left() / element_bytes_min) {
-    return cursor.error(
-        count_at, field,
-        fmt::format("an array of {} elements, but only {} bytes are left in the file", count,
-                    cursor.left()));
-  }
-  // count is now at most the file's size, so the products below cannot overflow.
-  const uint64_t element_cost =
-      type == ValueType::kString ? sizeof(std::string_view) : sizeof(uint64_t);
-  PW_RETURN_IF_ERROR(cursor.charge(count * element_cost + sizeof(Array), count_at, field));
-
-  auto array = std::make_shared<Array>();
-  if (type == ValueType::kString) {
-    std::vector<std::string_view> strings;
-    strings.reserve(count);
-    for (uint64_t i = 0; i < count; ++i) {
-      PW_ASSIGN_OR_RETURN(const std::string_view text, cursor.read_string(field));
-      strings.push_back(text);
-    }
-    array->elements = std::move(strings);
-    return Value(std::shared_ptr<const Array>(std::move(array)));
-  }
-  PW_RETURN_IF_ERROR(cursor.need(count * element_bytes_min, field));
-  switch (type) {
-    case ValueType::kU8:
-      array->elements = take_all<uint8_t, uint64_t>(cursor, count);
-      break;
-    case ValueType::kU16:
-      array->elements = take_all<uint16_t, uint64_t>(cursor, count);
-      break;
-    case ValueType::kU32:
-      array->elements = take_all<uint32_t, uint64_t>(cursor, count);
-      break;
-    case ValueType::kU64:
-      array->elements = take_all<uint64_t, uint64_t>(cursor, count);
-      break;
-    case ValueType::kI8:
-      array->elements = take_all<int8_t, int64_t>(cursor, count);
-      break;
-    case ValueType::kI16:
-      array->elements = take_all<int16_t, int64_t>(cursor, count);
-      break;
-    case ValueType::kI32:
-      array->elements = take_all<int32_t, int64_t>(cursor, count);
-      break;
-    case ValueType::kI64:
-      array->elements = take_all<int64_t, int64_t>(cursor, count);
-      break;
-    case ValueType::kF32:
-      array->elements = take_all<float, double>(cursor, count);
-      break;
-    case ValueType::kF64:
-      array->elements = take_all<double, double>(cursor, count);
-      break;
-    case ValueType::kBool: {
-      std::vector<bool> bools;
-      bools.reserve(count);
-      for (uint64_t i = 0; i < count; ++i) {
-        const uint64_t at = cursor.offset();
-        PW_ASSIGN_OR_RETURN(const bool value,
-                            checked_bool(cursor, cursor.take<uint8_t>(), at, field));
-        bools.push_back(value);
-      }
-      array->elements = std::move(bools);
-      break;
-    }
-    case ValueType::kString:
-    case ValueType::kArray:
-      PW_CHECK(false);  // both returned above
-  }
-  return Value(std::shared_ptr<const Array>(std::move(array)));
-}
-
-Result<Value> read_value(Cursor& cursor, std::string_view field) {
-  const uint64_t type_at = cursor.offset();
-  PW_ASSIGN_OR_RETURN(const uint32_t type_number, cursor.read<uint32_t>(field));
-  if (type_number >= kValueTypeCount) {
-    return cursor.error(type_at, field, fmt::format("{} is no value type", type_number));
-  }
-  const ValueType type = static_cast<ValueType>(type_number);
-  if (type == ValueType::kArray) return read_array(cursor, field);
-  if (type == ValueType::kString) {
-    const uint64_t at = cursor.offset();
-    PW_ASSIGN_OR_RETURN(const std::string_view text, cursor.read_string(field));
-    PW_RETURN_IF_ERROR(cursor.charge(text.size(), at, field));
-    return Value(std::string(text));
-  }
-  const uint64_t at = cursor.offset();
-  PW_RETURN_IF_ERROR(cursor.need(scalar_bytes(type), field));
-  switch (type) {
-    case ValueType::kU8:
-      return Value(uint64_t{cursor.take<uint8_t>()});
-    case ValueType::kU16:
-      return Value(uint64_t{cursor.take<uint16_t>()});
-    case ValueType::kU32:
-      return Value(uint64_t{cursor.take<uint32_t>()});
-    case ValueType::kU64:
-      return Value(cursor.take<uint64_t>());
-    case ValueType::kI8:
-      return Value(int64_t{cursor.take<int8_t>()});
-    case ValueType::kI16:
-      return Value(int64_t{cursor.take<int16_t>()});
-    case ValueType::kI32:
-      return Value(int64_t{cursor.take<int32_t>()});
-    case ValueType::kI64:
-      return Value(cursor.take<int64_t>());
-    case ValueType::kF32:
-      return Value(double{cursor.take<float>()});
-    case ValueType::kF64:
-      return Value(cursor.take<double>());
-    case ValueType::kBool: {
-      PW_ASSIGN_OR_RETURN(const bool value,
-                          checked_bool(cursor, cursor.take<uint8_t>(), at, field));
-      return Value(value);
-    }
-    case ValueType::kString:
-    case ValueType::kArray:
-      PW_CHECK(false);  // both returned above
-  }
-  PW_CHECK(false);
 }
 
 // Positions of `count` entries in the order of their names, for look-ups by bisection. A hash table
@@ -439,11 +180,19 @@ struct File::Impl {
   uint32_t version = 0;
   uint64_t alignment = kAlignmentDefault;
   uint64_t data_offset = 0;
+  std::vector<std::unique_ptr<File>> others;  // parts 2 and on; their tensors stand in `tensors`
+  std::vector<Part> parts;
+
+  const Impl& part(const Tensor& tensor) const {
+    return tensor.part == 0 ? *this : *others[tensor.part - 1]->impl_;
+  }
 
   std::string_view key_at(uint32_t i) const { return metadata[i].first; }
   std::string_view tensor_name_at(uint32_t i) const { return tensors[i].name; }
 
-  Status parse();
+  Status parse(uint64_t& budget);
+  void take_tensors(Impl& other, uint32_t part_index);
+  Status finish_joining();
   Status read_preamble(Cursor& cursor, uint64_t& tensor_count, uint64_t& key_count);
   Status read_metadata(Cursor& cursor, uint64_t count);
   Status read_alignment(const Cursor& cursor);
@@ -650,8 +399,8 @@ Status File::Impl::place_tensors(const Cursor& cursor) {
   return Status::ok();
 }
 
-Status File::Impl::parse() {
-  Cursor cursor(path, {mapping.base, mapping.bytes});
+Status File::Impl::parse(uint64_t& budget) {
+  Cursor cursor(path, {mapping.base, mapping.bytes}, budget);
   uint64_t tensor_count = 0;
   uint64_t key_count = 0;
   PW_RETURN_IF_ERROR(read_preamble(cursor, tensor_count, key_count));
@@ -672,23 +421,149 @@ Status File::Impl::parse() {
 File::File() : impl_(std::make_unique<Impl>()) {}
 File::~File() = default;
 
-Result<std::unique_ptr<File>> File::open(const std::string& path, OpenOptions options) {
+Result<std::unique_ptr<File>> File::open_one(const std::string& path, OpenOptions options,
+                                             uint64_t& budget) {
   std::unique_ptr<File> file(new File());
-  file->impl_->path = path;
-  file->impl_->options = options;
-  PW_RETURN_IF_ERROR(map_file(path, file->impl_->mapping));
+  Impl& impl = *file->impl_;
+  impl.path = path;
+  impl.options = options;
+  PW_RETURN_IF_ERROR(map_file(path, impl.mapping));
+  PW_RETURN_IF_ERROR(impl.parse(budget));
+  Part part{path, impl.mapping.bytes, 0};
+  for (const Tensor& tensor : impl.tensors) {
+    part.bytes_described = std::max(part.bytes_described, tensor.file_offset + tensor.bytes);
+  }
+  impl.parts.push_back(std::move(part));
+  return file;
+}
+
+Result<std::unique_ptr<File>> File::open(const std::string& path, OpenOptions options) {
+  uint64_t budget = kHeaderBudget;
   try {
-    PW_RETURN_IF_ERROR(file->impl_->parse());
+    PW_ASSIGN_OR_RETURN(std::unique_ptr<File> file, open_one(path, options, budget));
+    PW_ASSIGN_OR_RETURN(const std::optional<uint64_t> count, file->find_uint(kPartCountKey));
+    if (options.one_part || count.value_or(1) <= 1) return file;
+    return join(std::move(file), budget);
   } catch (const std::bad_alloc&) {
     // Under a tight limit even what the budget allows may be too much.
     return Error{ErrorCode::kIo, fmt::format("{}: not enough memory for its header", path)};
   }
-  return file;
+}
+
+Result<std::unique_ptr<File>> File::join(std::unique_ptr<File> given, uint64_t& budget) {
+  PW_ASSIGN_OR_RETURN(const uint64_t count, given->require_uint(kPartCountKey));
+  const auto name = parse_split_name(given->path());
+  if (!name) {
+    return given->bad_value(
+        kPartCountKey,
+        fmt::format(
+            "one of {} parts, whose others are found by names like MODEL-00001-of-{:05}.gguf "
+            "only",
+            count, count));
+  }
+  if (name->count != count || count > kPartsMax) {
+    return given->bad_value(
+        kPartCountKey, count > kPartsMax
+                           ? fmt::format("{} parts, {} are allowed", count, kPartsMax)
+                           : fmt::format("{} parts, but the name says {}", count, name->count));
+  }
+  const OpenOptions options = given->impl_->options;
+  std::unique_ptr<File> first;
+  for (uint32_t number = 1; number <= count; ++number) {
+    std::unique_ptr<File> part;
+    if (number == name->number) {
+      part = std::move(given);
+    } else {
+      const std::string path = name->path_of(number);
+      auto opened = open_one(path, options, budget);
+      if (!opened) {
+        return Error{opened.error().code,
+                     fmt::format("{} (part {} of {})", opened.error().message, number, count)};
+      }
+      part = *std::move(opened);
+    }
+    PW_ASSIGN_OR_RETURN(const uint64_t own_number, part->require_uint(kPartNumberKey));
+    if (own_number != number - 1) {
+      return part->bad_value(kPartNumberKey,
+                             fmt::format("{}, but the name says part {}, which is number {}",
+                                         own_number, number, number - 1));
+    }
+    PW_ASSIGN_OR_RETURN(const uint64_t own_count, part->require_uint(kPartCountKey));
+    if (own_count != count) {
+      return part->bad_value(kPartCountKey,
+                             fmt::format("{} parts, but the name says {}", own_count, count));
+    }
+    if (!first) {
+      first = std::move(part);
+      continue;
+    }
+    first->impl_->take_tensors(*part->impl_, number - 1);
+    first->impl_->others.push_back(std::move(part));
+  }
+  PW_RETURN_IF_ERROR(first->impl_->finish_joining());
+  return first;
+}
+
+void File::Impl::take_tensors(Impl& other, uint32_t part_index) {
+  for (Tensor& tensor : other.tensors) {
+    tensor.part = part_index;
+    tensors.push_back(std::move(tensor));
+  }
+  parts.push_back(other.parts.front());
+  // What nobody looks up there again.
+  other.tensors.clear();
+  other.tensors_sorted.clear();
+  other.metadata.clear();
+  other.value_offsets.clear();
+  other.keys_sorted.clear();
+}
+
+Status File::Impl::finish_joining() {
+  const auto name_of = [this](uint32_t i) { return tensor_name_at(i); };
+  tensors_sorted = sorted_by_name(tensors.size(), name_of);
+  if (const auto twin = find_twin(tensors_sorted, name_of)) {
+    const Tensor& second = tensors[*twin];
+    const auto same = [&](const Tensor& tensor) { return tensor.name == second.name; };
+    const Tensor& earlier = *std::find_if(tensors.begin(), tensors.end(), same);
+    return Error{
+        ErrorCode::kMalformed,
+        fmt::format("{}: tensor '{}' at offset {}: the same name is in {}", parts[second.part].path,
+                    printable(second.name), second.info_offset, parts[earlier.part].path)};
+  }
+  uint64_t bytes = 0;
+  for (const Tensor& tensor : tensors) {
+    if (__builtin_add_overflow(bytes, tensor.bytes, &bytes) || bytes > INT64_MAX) {
+      return Error{ErrorCode::kMalformed,
+                   fmt::format("{}: its parts would have more than 2^63 bytes", path)};
+    }
+  }
+  const auto index = index_of(kTensorCountKey);
+  if (!index) return Status::ok();
+  const Value& value = metadata[*index].second;
+  const auto* as_signed = std::get_if<int64_t>(&value);
+  const auto* as_unsigned = std::get_if<uint64_t>(&value);
+  if (as_signed == nullptr && as_unsigned == nullptr) {
+    return wrong_kind(kTensorCountKey, "an integer");
+  }
+  const bool equal = as_signed != nullptr ? std::cmp_equal(*as_signed, tensors.size())
+                                          : *as_unsigned == tensors.size();
+  if (equal) return Status::ok();
+  return bad_value(
+      kTensorCountKey,
+      fmt::format("{} tensors, but the {} parts have {}",
+                  as_signed != nullptr ? std::to_string(*as_signed) : std::to_string(*as_unsigned),
+                  parts.size(), tensors.size()),
+      ErrorCode::kMalformed);
 }
 
 const std::string& File::path() const { return impl_->path; }
 uint32_t File::version() const { return impl_->version; }
-uint64_t File::file_bytes() const { return impl_->mapping.bytes; }
+uint64_t File::file_bytes() const {
+  uint64_t bytes = 0;
+  for (const Part& part : impl_->parts) bytes += part.file_bytes;
+  return bytes;
+}
+std::span<const Part> File::parts() const { return impl_->parts; }
 std::span<const std::pair<std::string, Value>> File::metadata() const { return impl_->metadata; }
 const Value* File::find(std::string_view key) const { return impl_->find(key); }
 
@@ -697,7 +572,7 @@ Error File::bad_value(std::string_view key, std::string_view reason, ErrorCode c
 }
 
 Error File::bad_tensor(const Tensor& tensor, std::string_view reason, ErrorCode code) const {
-  return Error{code, fmt::format("{}: tensor '{}' at offset {}: {}", impl_->path,
+  return Error{code, fmt::format("{}: tensor '{}' at offset {}: {}", impl_->part(tensor).path,
                                  printable(tensor.name), tensor.info_offset, reason)};
 }
 
@@ -804,10 +679,11 @@ const Tensor* File::find_tensor(std::string_view name) const {
 }
 
 std::span<const std::byte> File::data(const Tensor& tensor) const {
+  const Mapping& mapping = impl_->part(tensor).mapping;
   PW_CHECK(!impl_->options.header_only);
-  PW_CHECK(tensor.file_offset <= impl_->mapping.bytes &&
-           tensor.bytes <= impl_->mapping.bytes - tensor.file_offset);
-  return {impl_->mapping.base + tensor.file_offset, tensor.bytes};
+  PW_CHECK(tensor.file_offset <= mapping.bytes &&
+           tensor.bytes <= mapping.bytes - tensor.file_offset);
+  return {mapping.base + tensor.file_offset, tensor.bytes};
 }
 
 namespace {
@@ -825,12 +701,13 @@ void drop_mapped(std::byte* base, uint64_t begin, uint64_t end) {
 void File::drop_pages() const {
   // To the very end; the header's strings stay in place.
   drop_mapped(impl_->mapping.base, impl_->data_offset, impl_->mapping.bytes);
+  for (const auto& other : impl_->others) other->drop_pages();
 }
 
 void File::drop_pages(const Tensor& tensor) const {
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const uint64_t end = (tensor.file_offset + tensor.bytes) / page * page;
-  drop_mapped(impl_->mapping.base, tensor.file_offset, end);
+  drop_mapped(impl_->part(tensor).mapping.base, tensor.file_offset, end);
 }
 
 }  // namespace pagewise::gguf

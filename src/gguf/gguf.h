@@ -40,6 +40,7 @@ struct Tensor {
   uint64_t file_offset = 0;     // absolute
   uint64_t bytes = 0;
   uint64_t info_offset = 0;  // where the header describes it: the offset that errors about it name
+  uint32_t part = 0;         // which file of the model has it: an index into File::parts()
 
   uint64_t columns() const { return shape.empty() ? 1 : shape[0]; }
   uint64_t rows() const;  // product of the others
@@ -48,6 +49,15 @@ struct Tensor {
 struct OpenOptions {
   /// Planner: the tensor data may be cut off or absent; only the header is checked.
   bool header_only = false;
+  /// One part of a model that was saved in several is opened by itself.
+  bool one_part = false;
+};
+
+/// One file of a model.
+struct Part {
+  std::string path;
+  uint64_t file_bytes = 0;
+  uint64_t bytes_described = 0;  // up to the end of its last tensor
 };
 
 /// Text from a file as one line of printable ASCII for messages: other bytes as \xNN, at most 64 of
@@ -63,14 +73,19 @@ class File {
   /// any file, however large the counts it claims: a header whose bytes and parsed form together
   /// exceed 128 MiB is refused (the largest vocabularies need about 32 MiB). The mapping relies on
   /// nobody cutting the file off while it is open.
+  ///
+  /// The name of any part of a split model opens all of it, and the bounds above hold for all parts
+  /// together. Errors besides: a part that is missing or belongs elsewhere, a tensor in two parts,
+  /// a number of tensors other than the first part says.
   static Result<std::unique_ptr<File>> open(const std::string& path, OpenOptions options = {});
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  const std::string& path() const;
-  uint32_t version() const;  // of the format
-  uint64_t file_bytes() const;
+  const std::string& path() const;  // of the first part
+  uint32_t version() const;         // of the format
+  uint64_t file_bytes() const;      // of all parts
+  std::span<const Part> parts() const;
   std::span<const std::pair<std::string, Value>> metadata() const;  // in file order
   const Value* find(std::string_view key) const;
 
@@ -108,6 +123,9 @@ class File {
 
  private:
   File();
+  static Result<std::unique_ptr<File>> open_one(const std::string& path, OpenOptions options,
+                                                uint64_t& budget);
+  static Result<std::unique_ptr<File>> join(std::unique_ptr<File> given, uint64_t& budget);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -253,9 +253,9 @@ void layer_norm(const float* x, const float* weight, const float* bias, std::siz
 }
 
 void rms_norm_quantize(const float* x, const float* weight, float eps, Activations& out,
-                       std::size_t r) {
+                       std::size_t r, Activations* rest) {
   rms_norm(x, weight, out.columns(), eps, out.row(r));
-  out.quantize(r);
+  out.quantize(r, rest);
 }
 
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {

@@ -24,7 +24,7 @@ void relax() {
 
 // About 20 us of pauses (10 to 40 ns each): longer than the skew between balanced shares of a
 // layer, shorter than what a wake-up would have to save before spinning on a contended core pays.
-constexpr int kSpins = 1000;
+constexpr int kSpins = 10000;
 
 // A window long enough that a thread of the server that runs for a moment does not decide, and
 // short enough that a few decode steps do.
@@ -93,7 +93,8 @@ void ThreadPool::run_erased(Call call, void* fn) {
 // Over a window: when one thread sleeps at a barrier, another that it waits for has no core. So of
 // the time of all threads, what they slept is lost, and about as much again as the one that slept
 // longest: the time that the late ones were ready and did not run. If more than one thread's whole
-// time is lost, one thread fewer would have done more.
+// time is lost, one thread fewer would have done more. A pool that was well before waits for a
+// second such window: half a second with fewer threads costs more than a hiccup.
 void ThreadPool::judge(int64_t begin_ns, int64_t end_ns) {
   window_ns_ += end_ns - begin_ns;
   if (window_ns_ < kWindowNs) return;
@@ -105,9 +106,16 @@ void ThreadPool::judge(int64_t begin_ns, int64_t end_ns) {
     slept_most = std::max(slept_most, total - member.slept_ns_at_window);
     member.slept_ns_at_window = total;
   }
-  if (slept + slept_most > window_ns_) {
+  const bool lost = slept + slept_most > window_ns_;
+  if (!lost) {
+    was_well_ = true;
+    patience_ns_ = kPatienceNsMin;
+  } else if (was_well_) {
+    was_well_ = false;
+  } else {
     --active_;
-    all_again_ns_ = end_ns + std::max(kPatienceNsMin, kPatience * window_ns_);
+    all_again_ns_ = end_ns + patience_ns_;
+    patience_ns_ = std::min(2 * patience_ns_, std::max(kPatienceNsMin, kPatience * window_ns_));
   }
   window_ns_ = 0;
 }

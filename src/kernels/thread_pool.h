@@ -2,10 +2,10 @@
 // Compute threads for one forward pass. A step is one parallel region: every thread runs the same
 // function on its own share (static schedule, range.h) and meets the others at a few barriers.
 //
-// Waiting is a short bounded spin, then sleep in the kernel (futex): between two layers the others
-// arrive within microseconds, while an idle server, or a core that another process burns, must not
-// cost a spinning thread. A thread that the system has taken off its core delays its barrier, but
-// is not fought for the core by the ones that wait.
+// Waiting is a bounded spin of some hundred microseconds, then sleep in the kernel (futex): between
+// two layers the others arrive sooner, while an idle server, or a core that another process burns,
+// must not cost a spinning thread. A thread that the system has taken off its core delays its
+// barrier, but is not fought for the core by the ones that wait.
 //
 // That delay is paid at every barrier, about 150 times a token, and each can last a time slice: two
 // threads of which one has to share its core are then slower than one alone. A pool of adaptive
@@ -96,6 +96,8 @@ class ThreadPool {
   // The thread that calls run() only:
   int64_t window_ns_ = 0;                         // time in regions since sleep was last looked at
   int64_t all_again_ns_ = 0;                      // when all threads are tried again
+  int64_t patience_ns_ = 100'000'000;             // until then, the next time
+  bool was_well_ = true;                          // the last window of all threads lost little
   alignas(64) std::atomic<uint32_t> arrived_{0};  // threads that reached the present barrier
   alignas(64) std::atomic<uint32_t> phase_{0};    // counts barriers passed; waiters sleep on it
 };

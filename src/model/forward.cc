@@ -43,20 +43,6 @@ void add_bias(float* rows, std::size_t count, std::size_t stride, Range outputs,
   }
 }
 
-/// What the int8 form of `in`'s row leaves over, quantised in its turn.
-void take_rest(const Activations& in, std::size_t row, Activations& rest) {
-  const std::size_t lane = row % kernels::kQuantRows;
-  const kernels::QuantGroup* const blocks = in.group(row / kernels::kQuantRows);
-  const float* const values = in.row(row);
-  float* const out = rest.row(row);
-  for (std::size_t i = 0; i < in.columns(); ++i) {
-    const kernels::QuantGroup& block = blocks[i / kernels::kQuantBlock];
-    const std::size_t k = i % kernels::kQuantBlock;
-    out[i] = values[i] - block.scales[lane] * static_cast<float>(block.quants[k / 4][lane][k % 4]);
-  }
-  rest.quantize(row);
-}
-
 /// The rows in parts of `tile_rows`.
 template <typename Tile>
 void for_tiles(Range rows, uint32_t tile_rows, Tile&& tile) {
@@ -235,8 +221,7 @@ void Forward::many_rows(const Context& context) {
     for (std::size_t r = rows.begin; r < rows.end; ++r) {
       apply_norm(weights_.layers[l].attention_norm, stream_row(r),
                  scratch.embedding.row(r - rows.begin));
-      scratch.embedding.quantize(r - rows.begin);
-      take_rest(scratch.embedding, r - rows.begin, scratch.embedding_rest);
+      scratch.embedding.quantize(r - rows.begin, &scratch.embedding_rest);
     }
     const LayerSpec& layer = spec_.layers[l];
     const HeadShare all = {{0, layer.heads}, {0, layer.kv_heads}};
@@ -554,8 +539,7 @@ Forward::Normed Forward::norm(const Norm& norm, uint32_t row_count, bool with_re
   const Range rows = solo ? Range{0, row_count} : share_rows(context, row_count);
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
     apply_norm(norm, stream_row(r), out.row(r));
-    out.quantize(r);
-    if (with_rest) take_rest(out, r, rest);
+    out.quantize(r, with_rest ? &rest : nullptr);
   }
   if (!solo) context.barrier();
   return {out, rest};

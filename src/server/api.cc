@@ -361,6 +361,18 @@ class Api final : public Handler {
 
   // Generation
 
+  /// Whether the answer's thoughts are split off, and where it begins.
+  void place_thoughts(const GenerationRequest& asked, const Prompt& prompt,
+                      ResponseContext& context) const {
+    // What continues an answer that is past its thought has none.
+    const bool may_think = !asked.continue_last || prompt.thought_open;
+    if (asked.format == Format::kCompletion || asked.thoughts == Thoughts::kInText || !may_think)
+      return;
+    context.reasoning = setup_.model.reasoning;
+    context.thought_open = prompt.thought_open;
+    context.thoughts_omitted = asked.thoughts == Thoughts::kOmitted;
+  }
+
   Outcome generate(const RouteRow& row, const HttpRequest& request, Surface surface,
                    ApiResult<GenerationRequest> parsed) {
     if (!parsed) return refuse(request, surface, row.label, parsed.error());
@@ -414,8 +426,10 @@ class Api final : public Handler {
     context.candidates = asked.candidates;
     context.stops = asked.stops;
     context.include_usage = asked.include_usage;
+    context.context_management = asked.context_management;
     context.logprobs = asked.logprobs;
     context.tokenizer = setup_.model.tokenizer;
+    place_thoughts(asked, prompts.front(), context);
     if (asked.diagnostics) {
       context.diagnostics_asked = true;
       context.diagnostics =

@@ -247,9 +247,27 @@ class EngineExchange final : public Exchange {
     delta.choice += prompt * setup_.context.generated();
     measure_gap(delta, event.at);
     if (delta.finish != FinishReason::kNone) finish_ = delta.finish;
+    if (stream_ != nullptr && !head_sent_) begin_stream(progress);
+    if (setup_.context.reasoning) split_thought(delta, progress);
     if (whole_ != nullptr) return whole_->delta(std::move(delta));
-    if (!head_sent_) begin_stream(progress);
     stream_->delta(delta, progress.bytes);
+  }
+
+  /// The writer hears of the thought; the answer's own text stays in `delta`.
+  void split_thought(Delta& delta, Progress& progress) {
+    if (splitters_.empty()) {
+      splitters_.assign(std::size_t{setup_.context.prompts} * setup_.context.generated(),
+                        {setup_.context.reasoning, setup_.context.thought_open});
+    }
+    ReasoningSplitter& splitter = splitters_[delta.choice];
+    const uint32_t before = splitter.thought_tokens();
+    const std::string thought = splitter.take(delta);
+    if (splitter.thought_tokens() == before) return;
+    if (whole_ != nullptr) {
+      whole_->thought(delta.choice, thought, splitter.thought_tokens());
+    } else {
+      stream_->thought(delta.choice, thought, splitter.thought_tokens(), progress.bytes);
+    }
   }
 
   void on_finished(uint32_t prompt, const Finished& finished, Progress& progress) {
@@ -428,6 +446,7 @@ class EngineExchange final : public Exchange {
     TimeNs at = 0;
   };
   std::vector<Seen> choice_seen_;
+  std::vector<ReasoningSplitter> splitters_;  // by choice, of all prompts
   uint64_t max_tokens_ = 0;
   TimeNs started_at_ = 0;
   TimeNs first_at_ = 0;  // when the engine gave the first delta

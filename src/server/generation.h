@@ -42,6 +42,13 @@ struct TemplateInput {
 
 enum class Format : uint8_t { kChat, kCompletion, kMessages };
 
+/// Where a model's thoughts (reasoning.h) go.
+enum class Thoughts : uint8_t {
+  kApart,    // beside the answer, in the place that the API has for them
+  kOmitted,  // nowhere
+  kInText,   // they stay in the answer's text, as the model wrote them
+};
+
 /// `diagnostics` of the Messages API (reference B13), when it was asked for.
 struct DiagnosticsRequest {
   std::string previous_message_id;  // empty: the first turn
@@ -74,6 +81,7 @@ struct GenerationRequest {
   bool seed_given = false;
   std::vector<std::string> stops;
   bool ignore_eos = false;
+  Thoughts thoughts = Thoughts::kApart;
 
   bool stream = false;
   bool include_usage = false;  // OpenAI streams: one more chunk
@@ -82,6 +90,7 @@ struct GenerationRequest {
   bool use_cache = true;
   std::string cache_salt;
   std::optional<DiagnosticsRequest> diagnostics;
+  bool context_management = false;  // asked for: the answer says which edits were applied, none
 };
 
 }  // namespace pagewise::server

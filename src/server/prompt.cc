@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/system_turns.h"
 #include "text/detokenizer.h"
 
 namespace pagewise::server {
@@ -53,6 +54,23 @@ std::optional<ApiError> check_bytes(std::size_t bytes, const GenerationRequest& 
   return check_count(count, "at least ", request, model);
 }
 
+/// Of the answer's own beginning: what the template writes behind the last word of the
+/// conversation, or what is to be continued. Marks in anybody else's text are text.
+bool ends_in_thought(const GenerationRequest& request, const text::ProvenancedText& rendered,
+                     const ReasoningSyntax& syntax) {
+  if (!syntax) return false;
+  if (request.continue_last) {
+    std::string answer;
+    for (const ContentBlock& block : request.turns.back().blocks) answer += block.text;
+    return leaves_thought_open(answer, syntax);
+  }
+  uint32_t last = 0;
+  for (const text::OriginSpan& span : rendered.spans) {
+    if (span.origin != text::kTemplateOrigin) last = std::max(last, span.end);
+  }
+  return leaves_thought_open(std::string_view(rendered.text).substr(last), syntax);
+}
+
 ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedModel& model,
                               bool bounded) {
   if (model.chat_template == nullptr) return no_template(model);
@@ -96,6 +114,8 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   if (auto error = check_bytes(rendered->text.size(), request, model, bounded)) {
     return *std::move(error);
   }
+  prompt.thought_open = ends_in_thought(request, *rendered, model.reasoning);
+  prompt.system_lost = loses_inner_system_turn(request, *rendered, 0);
   text::EncodedText encoded = model.tokenizer->encode(*rendered);
   // The template usually writes BOS itself; exactly one, whoever writes it (C15).
   const auto bos = model.tokenizer->bos();
@@ -160,12 +180,24 @@ ApiResult<Prompt> completion_prompt(const GenerationRequest& request, const Prom
   return prompt;
 }
 
+/// A system turn that the template refuses or leaves out goes into the user's turn before it. That
+/// is the Messages API's promise; the other API leaves it to the template.
+ApiResult<Prompt> messages_prompt(const GenerationRequest& request, const ServedModel& model,
+                                  bool bounded) {
+  auto prompt = chat_prompt(request, model, bounded);
+  if (request.format != Format::kMessages || !has_inner_system_turn(request)) return prompt;
+  // Only a prompt that fits says what the template did with it.
+  if (prompt ? !prompt->system_lost : !prompt.error().code.empty()) return prompt;
+  auto folded = chat_prompt(with_system_in_user_turns(request), model, bounded);
+  return folded ? folded : prompt;
+}
+
 /// `bounded`: a text that cannot fit the context is refused before it is tokenized.
 ApiResult<Prompt> make_prompt(const GenerationRequest& request, const ServedModel& model,
                               std::size_t index, bool bounded) {
   return request.format == Format::kCompletion
              ? completion_prompt(request, request.prompts[index], model, bounded)
-             : chat_prompt(request, model, bounded);
+             : messages_prompt(request, model, bounded);
 }
 
 ApiResult<Prompt> build_bounded(const GenerationRequest& request, const ServedModel& model,

@@ -35,6 +35,8 @@ struct Prompt {
   EchoText echo;  // only when the request asks for it
   std::vector<engine::CachePosition> positions;
   std::vector<engine::CacheMarker> markers;
+  bool thought_open = false;  // it ends inside a thought of the answer
+  bool system_lost = false;   // the template has left a system turn out (system_turns.h)
 };
 
 /// `index`: which of the request's prompts; an error names it when there are several.

@@ -12,6 +12,7 @@
 #include "server/api_error.h"
 #include "server/generation.h"
 #include "server/prompt.h"
+#include "server/reasoning.h"
 #include "text/tokenizer.h"
 
 namespace pagewise::server {
@@ -32,9 +33,13 @@ struct ResponseContext {
   bool include_usage = false;
   bool logprobs = false;
   uint32_t top_logprobs = 0;
+  bool context_management = false;  // the answer says which edits were applied: none
   bool diagnostics_asked = false;
   json::value diagnostics;
   const text::Tokenizer* tokenizer = nullptr;  // spellings for logprobs
+  ReasoningSyntax reasoning;                   // to split off; empty: nothing is
+  bool thought_open = false;                   // the answer begins inside a thought
+  bool thoughts_omitted = false;               // split off, and not said
 
   uint32_t generated() const { return candidates > choices ? candidates : choices; }
 };
@@ -47,6 +52,10 @@ class StreamWriter {
   /// One more prompt is admitted. `total`: its figures and those of all that were admitted before.
   virtual void admitted(uint32_t prompt, const engine::Admission& total, std::string& out) = 0;
   virtual void scored(uint32_t /*prompt*/, const engine::PromptLogprobs&, std::string& /*out*/) {}
+  /// A piece of a choice's thought, which may be empty, before the delta that it came with;
+  /// `tokens`: of the whole thought so far.
+  virtual void thought(uint32_t /*choice*/, std::string_view /*text*/, uint32_t /*tokens*/,
+                       std::string& /*out*/) {}
   virtual void delta(const engine::Delta& delta, std::string& out) = 0;
   virtual void finished(const engine::Finished& finished, std::string& out) = 0;
   /// A failure after the 200: the last thing in the stream.
@@ -61,6 +70,7 @@ class WholeWriter {
   virtual ~WholeWriter() = default;
   virtual void admitted(uint32_t prompt, const engine::Admission& total) = 0;
   virtual void scored(uint32_t /*prompt*/, engine::PromptLogprobs&&) {}
+  virtual void thought(uint32_t /*choice*/, std::string_view /*text*/, uint32_t /*tokens*/) {}
   virtual void delta(engine::Delta&& delta) = 0;
   virtual json::object finished(const engine::Finished& finished) = 0;
 };

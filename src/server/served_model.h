@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/reasoning.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -36,6 +37,7 @@ struct ServedModel {
   std::vector<std::string> aliases;  // globs: '*' any run of characters, '?' one
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;  // nullptr: the chat routes say why not
+  ReasoningSyntax reasoning;                          // of that template
   std::string no_template_reason = "this model file has no chat template";
   std::string bos_token;  // spellings, for the template
   std::string eos_token;

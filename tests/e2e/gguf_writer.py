@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small GGUF files for end-to-end tests: right ones, and ones that claim more than there is."""
 
+import copy
 import functools
 import math
 import random
@@ -189,11 +190,12 @@ class TinyModel:
     same numbers in f32."""
 
     WIDTH, FFN, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
+    ADDED = ()  # tokens that are recognised by their spelling
 
     def __init__(self, kind=F32_TENSOR, as_f32=False):
         self.kind, self.as_f32 = kind, as_f32
         self.factors = {}
-        tokens = _byte_tokens() + ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll"]
+        tokens = _byte_tokens() + ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll", *self.ADDED]
         head = self.WIDTH // self.HEADS
         numbers = {"block_count": self.LAYERS, "context_length": 256, "embedding_length": self.WIDTH,
                    "feed_forward_length": self.FFN, "attention.head_count": self.HEADS,
@@ -208,7 +210,7 @@ class TinyModel:
             ("tokenizer.ggml.model", STRING, "gpt2"),
             ("tokenizer.ggml.pre", STRING, "smollm"),
             ("tokenizer.ggml.tokens", ARRAY, (STRING, tokens)),
-            ("tokenizer.ggml.token_type", ARRAY, (I32, [1] * 256 + [3] * 3 + [1] * 2)),
+            ("tokenizer.ggml.token_type", ARRAY, (I32, [1] * 256 + [3] * 3 + [1] * 2 + [4] * len(self.ADDED))),
             ("tokenizer.ggml.merges", ARRAY, (STRING, ["h e", "l l"])),
             ("tokenizer.ggml.bos_token_id", U32, 257),
             ("tokenizer.ggml.eos_token_id", U32, 258),
@@ -225,6 +227,9 @@ class TinyModel:
                                 ("ffn_down", [self.FFN, width])]:
                 self.tensors.append((f"blk.{layer}.{name}.weight", shape, F32_TENSOR))
 
+    def content(self, name, shape):
+        return _weights(name, min(math.prod(shape), 1 << 20), self.factors.get(name, 1.0))
+
     def bytes(self):
         writer = Writer()
         for name, kind, content in self.keys:
@@ -235,7 +240,7 @@ class TinyModel:
         data = b""
         for name, shape, kind in self.tensors:
             data += bytes(-len(data) % 32)
-            content = _weights(name, min(math.prod(shape), 1 << 20), self.factors.get(name, 1.0))
+            content = self.content(name, shape)
             if len(shape) == 2 and self.kind != F32_TENSOR:
                 content, held = encode(self.kind, list(struct.unpack(f"<{len(content) // 4}f", content)))
                 kind = self.kind
@@ -245,3 +250,55 @@ class TinyModel:
             data += content
         header = writer.header()
         return header + bytes(-len(header) % 32) + data
+
+
+class ScriptedModel(TinyModel):
+    """A model that says `words`, a list of tokens no two of which are equal, behind every prompt that ends with the
+    token in front of them, a newline unless told otherwise: each token is a direction of its own, attention and
+    feed-forward add nothing, and the output head turns each direction into that of the next token."""
+
+    WIDTH, FFN = 288, 32
+    ADDED = ("<think>", "</think>")
+
+    def __init__(self, words, start="\n", context=4096):
+        super().__init__()
+        self.keys = [(name, kind, context if name.endswith("context_length") else content)
+                     for name, kind, content in self.keys]
+        tokens = next(content[1] for name, _, content in self.keys if name == "tokenizer.ggml.tokens")
+        byte_tokens = _byte_tokens()
+        ids = [tokens.index(word) if len(word) > 1 else tokens.index(byte_tokens[ord(word)])
+               for word in [start, *words, "<|im_end|>"]]
+        assert len(set(ids)) == len(ids)
+        self.next = dict(zip(ids, ids[1:]))
+        self.tensors.append(("output.weight", [self.WIDTH, len(tokens)], F32_TENSOR))
+
+    def content(self, name, shape):
+        if "norm" in name:
+            return struct.pack("<f", 1.0) * math.prod(shape)
+        rows = {}
+        if name == "token_embd.weight":
+            rows = {token: (token, 1.0) for token in range(shape[1])}
+        elif name == "output.weight":
+            rows = {after: (token, 8.0) for token, after in self.next.items()}
+        data = bytearray(4 * math.prod(shape))
+        for row, (column, number) in rows.items():
+            struct.pack_into("<f", data, 4 * (row * shape[0] + column), number)
+        return bytes(data)
+
+
+def split(model, count):
+    """The bytes of a model's parts, as llama.cpp's gguf-split cuts it: all keys in the first, tensors in order."""
+    each = -(-len(model.tensors) // count)
+    parts = []
+    for number in range(count):
+        part = copy.copy(model)
+        part.keys = [*(model.keys if number == 0 else []), ("split.no", U16, number), ("split.count", U16, count),
+                     ("split.tensors.count", I32, len(model.tensors))]
+        part.tensors = model.tensors[number * each:(number + 1) * each]
+        parts.append(part.bytes())
+    return parts
+
+
+def part_name(stem, number, count):
+    """Of part `number`, from 1."""
+    return f"{stem}-{number:05}-of-{count:05}.gguf"

@@ -8,7 +8,6 @@
 #define PAGEWISE_KERNELS_TILES_INL_H
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -37,7 +36,7 @@ inline constexpr std::size_t kTileT = 2;
 // Asks for `bytes` at `p`, which need not be valid memory.
 HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
   const char* line = static_cast<const char*>(p);
-  for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(line + i);
+  for (std::size_t i = 0; i < bytes; i += 64) prefetch_line(line + i);
 }
 
 // Blocks of one head lie apart, so hardware prefetchers see each of them as a new stream, and a few

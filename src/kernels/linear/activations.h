@@ -51,7 +51,9 @@ class Activations {
   /// Fills the int8 form of row `r` from its f32 form. Requires finite values; others give
   /// unspecified but harmless numbers. Needed before linear() with integer-family weights, not with
   /// f32 ones.
-  void quantize(std::size_t r);
+  /// `rest`, of the same number of columns, may be given: its row `r` becomes what the int8 form
+  /// leaves over of this one, quantised in its turn.
+  void quantize(std::size_t r, Activations* rest = nullptr);
 
   /// The int8 form of rows [4 g, 4 g + 4): [blocks].
   QuantGroup* group(std::size_t g) { return groups_.data() + g * blocks_; }

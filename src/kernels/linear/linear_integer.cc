@@ -49,12 +49,12 @@ HWY_INLINE F32 load_halves(const uint8_t* p) {
   return LoadF16::load(reinterpret_cast<const uint16_t*>(p));
 }
 
-// Panels are streamed: the hardware's prefetchers alone stop at page boundaries and fall behind
-// short bursts of arithmetic. 2 KiB ahead is about the latency of memory at full bandwidth (100 ns
-// x 20 GB/s).
+// Panels are streamed. Hardware that follows streams across pages needs no help and loses little by
+// it (Zen 4: 27 GB/s with this, 30 without, 24 when asked for in the second-level cache); hardware
+// that stops at page boundaries does. 4 KiB ahead is the latency of memory at full bandwidth (100
+// ns x 40 GB/s).
 HWY_INLINE void prefetch_ahead(const uint8_t* p, std::size_t bytes) {
-  constexpr std::size_t kAhead = 2048;
-  for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(p + kAhead + i);
+  for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(p + 4096 + i);
 }
 
 // Small scales of 16 outputs, one byte each.

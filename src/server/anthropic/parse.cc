@@ -337,6 +337,13 @@ void parse_thinking(Fields& fields, const json::object& body, bool counting,
   if (thinking == nullptr) return;
   const auto type = fields.string(*thinking, "thinking", "type");
   if (!type) return fields.missing("thinking.type");
+  if (const auto display = fields.string(*thinking, "thinking", "display")) {
+    if (*display == "omitted") {
+      request.thoughts = Thoughts::kOmitted;
+    } else if (*display != "summarized") {
+      fields.invalid("thinking.display", "must be 'summarized' or 'omitted'");
+    }
+  }
   if (*type == "enabled" || *type == "adaptive" || *type == "disabled") {
     set_default(request.chat, "enable_thinking", *type != "disabled");
   }
@@ -454,6 +461,7 @@ ApiResult<GenerationRequest> parse_messages_request(const json::object& body,
   parse_sampling(fields, body, request);
   parse_chat_input(fields, body, false, request);
   parse_diagnostics(fields, body, request);
+  request.context_management = fields.object(body, "", "context_management") != nullptr;
   request.use_cache = fields.boolean(body, "", "cache_prompt").value_or(true);
   request.cache_salt = fields.string(body, "", "cache_salt").value_or("");
   parse_prompt(fields, body, options, request);

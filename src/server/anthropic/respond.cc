@@ -14,7 +14,7 @@ using engine::Finished;
 using engine::FinishReason;
 
 /// All counters, always: clients keep those of the last event (api-reference, section 0.3).
-json::object usage(const Admission& admission, uint32_t output_tokens) {
+json::object usage(const Admission& admission, uint32_t output_tokens, uint32_t thinking_tokens) {
   const uint32_t created = admission.cache_created_5m_tokens + admission.cache_created_1h_tokens;
   return {{"input_tokens", admission.input_tokens},
           {"cache_creation_input_tokens", created},
@@ -23,7 +23,7 @@ json::object usage(const Admission& admission, uint32_t output_tokens) {
            json::object{{"ephemeral_5m_input_tokens", admission.cache_created_5m_tokens},
                         {"ephemeral_1h_input_tokens", admission.cache_created_1h_tokens}}},
           {"output_tokens", output_tokens},
-          {"output_tokens_details", json::object{{"thinking_tokens", 0}}},
+          {"output_tokens_details", json::object{{"thinking_tokens", thinking_tokens}}},
           {"service_tier", "standard"}};
 }
 
@@ -56,6 +56,14 @@ json::object message(const ResponseContext& context) {
   return out;
 }
 
+json::object no_edits() { return {{"applied_edits", json::array()}}; }
+
+/// Clients send it back as it is and want a signature in it, which nobody checks here: the
+/// message's id will do.
+json::object thinking_block(std::string_view thought, std::string_view signature) {
+  return {{"type", "thinking"}, {"thinking", thought}, {"signature", signature}};
+}
+
 class MessageStream final : public StreamWriter {
  public:
   explicit MessageStream(ResponseContext context) : context_(std::move(context)) {}
@@ -63,20 +71,24 @@ class MessageStream final : public StreamWriter {
   void admitted(uint32_t, const Admission& admission, std::string& out) override {
     admission_ = admission;
     json::object start = message(context_);
-    start["usage"] = usage(admission, 0);
+    start["usage"] = usage(admission, 0, 0);
     append_event(out, "message_start",
                  json::object{{"type", "message_start"}, {"message", std::move(start)}});
     append_event(out, "ping", json::object{{"type", "ping"}});
   }
 
+  void thought(uint32_t, std::string_view text, uint32_t tokens, std::string& out) override {
+    thinking_tokens_ = tokens;
+    if (text.empty()) return;
+    open_block(Block::kThinking, out);
+    if (context_.thoughts_omitted) return;
+    append_delta({{"type", "thinking_delta"}, {"thinking", text}}, out);
+  }
+
   void delta(const Delta& delta, std::string& out) override {
     if (!delta.text.empty()) {
-      open_block(out);
-      append_event(
-          out, "content_block_delta",
-          json::object{{"type", "content_block_delta"},
-                       {"index", 0},
-                       {"delta", json::object{{"type", "text_delta"}, {"text", delta.text}}}});
+      open_block(Block::kText, out);
+      append_delta({{"type", "text_delta"}, {"text", delta.text}}, out);
     }
     if (delta.finish != FinishReason::kNone) {
       finish_ = delta.finish;
@@ -85,16 +97,14 @@ class MessageStream final : public StreamWriter {
   }
 
   void finished(const Finished& finished, std::string& out) override {
-    if (open_) {
-      append_event(out, "content_block_stop",
-                   json::object{{"type", "content_block_stop"}, {"index", 0}});
-    }
+    close_block(out);
     const Ending end = ending(finish_, stop_index_, context_);
     json::object body{{"type", "message_delta"},
                       {"delta", json::object{{"stop_reason", end.reason},
                                              {"stop_sequence", end.stop_sequence},
                                              {"stop_details", nullptr}}},
-                      {"usage", usage(admission_, finished.completion_tokens)}};
+                      {"usage", usage(admission_, finished.completion_tokens, thinking_tokens_)}};
+    if (context_.context_management) body["context_management"] = no_edits();
     append_event(out, "message_delta", body);
     append_event(out, "message_stop", json::object{{"type", "message_stop"}});
   }
@@ -108,20 +118,45 @@ class MessageStream final : public StreamWriter {
   }
 
  private:
-  void open_block(std::string& out) {
-    if (open_) return;
-    open_ = true;
-    append_event(out, "content_block_start",
-                 json::object{{"type", "content_block_start"},
-                              {"index", 0},
-                              {"content_block", json::object{{"type", "text"}, {"text", ""}}}});
+  enum class Block : uint8_t { kNone, kThinking, kText };
+
+  void open_block(Block block, std::string& out) {
+    if (open_ == block) return;
+    close_block(out);
+    open_ = block;
+    append_event(
+        out, "content_block_start",
+        json::object{{"type", "content_block_start"},
+                     {"index", index_},
+                     {"content_block", block == Block::kThinking
+                                           ? thinking_block("", "")
+                                           : json::object{{"type", "text"}, {"text", ""}}}});
+  }
+
+  void close_block(std::string& out) {
+    if (open_ == Block::kNone) return;
+    if (open_ == Block::kThinking) {
+      append_delta({{"type", "signature_delta"}, {"signature", context_.id}}, out);
+    }
+    append_event(out, "content_block_stop",
+                 json::object{{"type", "content_block_stop"}, {"index", index_++}});
+    open_ = Block::kNone;
+  }
+
+  void append_delta(json::object delta, std::string& out) const {
+    append_event(
+        out, "content_block_delta",
+        json::object{
+            {"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(delta)}});
   }
 
   const ResponseContext context_;
   Admission admission_;
   FinishReason finish_ = FinishReason::kNone;
   uint32_t stop_index_ = 0;
-  bool open_ = false;
+  Block open_ = Block::kNone;
+  uint32_t index_ = 0;  // of the block that is open, or comes next
+  uint32_t thinking_tokens_ = 0;
 };
 
 class WholeMessage final : public WholeWriter {
@@ -129,6 +164,11 @@ class WholeMessage final : public WholeWriter {
   explicit WholeMessage(ResponseContext context) : context_(std::move(context)) {}
 
   void admitted(uint32_t, const Admission& admission) override { admission_ = admission; }
+
+  void thought(uint32_t, std::string_view text, uint32_t tokens) override {
+    thinking_tokens_ = tokens;
+    thought_ += text;
+  }
 
   void delta(Delta&& delta) override {
     text_ += delta.text;
@@ -140,21 +180,27 @@ class WholeMessage final : public WholeWriter {
 
   json::object finished(const Finished& finished) override {
     json::object out = message(context_);
+    json::array& content = out["content"].get_array();
+    if (!thought_.empty()) {
+      content.push_back(
+          thinking_block(context_.thoughts_omitted ? std::string_view() : thought_, context_.id));
+    }
     if (!text_.empty()) {
-      out["content"] =
-          json::array{json::object{{"type", "text"}, {"text", text_}, {"citations", nullptr}}};
+      content.push_back(json::object{{"type", "text"}, {"text", text_}, {"citations", nullptr}});
     }
     const Ending end = ending(finish_, stop_index_, context_);
+    if (context_.context_management) out["context_management"] = no_edits();
     out["stop_reason"] = end.reason;
     out["stop_sequence"] = end.stop_sequence;
-    out["usage"] = usage(admission_, finished.completion_tokens);
+    out["usage"] = usage(admission_, finished.completion_tokens, thinking_tokens_);
     return out;
   }
 
  private:
   const ResponseContext context_;
   Admission admission_;
-  std::string text_;
+  std::string thought_, text_;
+  uint32_t thinking_tokens_ = 0;
   FinishReason finish_ = FinishReason::kNone;
   uint32_t stop_index_ = 0;
 };

@@ -211,6 +211,20 @@ void parse_conversation(Fields& fields, const json::object& body, std::vector<bo
   }
 }
 
+/// Names that other servers have for it.
+void parse_thoughts(Fields& fields, const json::object& body, GenerationRequest& request) {
+  if (!fields.boolean(body, "", "include_reasoning").value_or(true)) {
+    request.thoughts = Thoughts::kOmitted;
+  }
+  if (const auto format = fields.string(body, "", "reasoning_format")) {
+    if (*format == "none") {
+      request.thoughts = Thoughts::kInText;
+    } else if (*format != "auto" && *format != "deepseek") {
+      fields.invalid("reasoning_format", "must be 'auto', 'deepseek' or 'none'");
+    }
+  }
+}
+
 void refuse_unoffered_chat(Fields& fields, const json::object& body) {
   if (const json::object* format = fields.object(body, "", "response_format")) {
     const auto type = fields.string(*format, "response_format", "type");
@@ -265,6 +279,8 @@ ApiResult<GenerationRequest> parse_chat(const json::object& body, const ParseLim
   parse_conversation(fields, body, breakpoints, request);
   if (!fields.failed()) settle_markers(fields, breakpoints, request);
   parse_cache_options(fields, body, request);
+
+  parse_thoughts(fields, body, request);
 
   const auto newer = fields.integer(body, "", "max_completion_tokens", 1, kIntegerMax);
   const auto older = fields.integer(body, "", "max_tokens", 1, kIntegerMax);

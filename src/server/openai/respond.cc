@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,8 @@ std::string_view finish_reason(FinishReason reason) {
   return reason == FinishReason::kLength || reason == FinishReason::kContext ? "length" : "stop";
 }
 
-json::object usage(const Admission& admission, uint32_t completion_tokens) {
+json::object usage(const Admission& admission, uint32_t completion_tokens,
+                   uint32_t reasoning_tokens) {
   const uint64_t total = uint64_t{admission.prompt_tokens} + completion_tokens;
   // What was reused was not written: the two and the rest are the prompt.
   const kv::CacheUsage usage = engine::reported_usage(admission, engine::BillRule::kReuse);
@@ -37,7 +39,7 @@ json::object usage(const Admission& admission, uint32_t completion_tokens) {
           {"prompt_tokens_details", json::object{{"cached_tokens", admission.cached_tokens},
                                                  {"cache_write_tokens", written},
                                                  {"audio_tokens", 0}}},
-          {"completion_tokens_details", json::object{{"reasoning_tokens", 0},
+          {"completion_tokens_details", json::object{{"reasoning_tokens", reasoning_tokens},
                                                      {"audio_tokens", 0},
                                                      {"accepted_prediction_tokens", 0},
                                                      {"rejected_prediction_tokens", 0}}}};
@@ -57,6 +59,19 @@ std::string_view token_slice(const EchoText& echo, std::size_t token) {
   const uint32_t begin = token == 0 ? 0 : echo.token_ends[token - 1];
   return std::string_view(echo.bytes).substr(begin, echo.token_ends[token] - begin);
 }
+
+/// How many tokens the thoughts of all choices have.
+class ThoughtTokens {
+ public:
+  void set(uint32_t choice, uint32_t tokens) {
+    if (choice >= of_choice_.size()) of_choice_.resize(choice + 1);
+    of_choice_[choice] = tokens;
+  }
+  uint32_t tokens() const { return std::accumulate(of_choice_.begin(), of_choice_.end(), 0U); }
+
+ private:
+  std::vector<uint32_t> of_choice_;
+};
 
 /// Chunks of both routes; they differ in the object's name and in the shape of a choice.
 class ChunkStream final : public StreamWriter {
@@ -104,6 +119,16 @@ class ChunkStream final : public StreamWriter {
     }
   }
 
+  void thought(uint32_t choice, std::string_view text, uint32_t tokens, std::string& out) override {
+    thoughts_.set(choice, tokens);
+    if (text.empty() || context_.thoughts_omitted) return;
+    append_chunk({{"index", choice},
+                  {"delta", json::object{{"reasoning_content", text}}},
+                  {"logprobs", nullptr},
+                  {"finish_reason", nullptr}},
+                 out);
+  }
+
   void delta(const Delta& delta, std::string& out) override {
     const bool has_logprobs = context_.logprobs && !delta.tokens.empty();
     const bool has_finish = delta.finish != FinishReason::kNone;
@@ -115,7 +140,7 @@ class ChunkStream final : public StreamWriter {
     if (context_.include_usage) {
       json::object chunk = envelope(context_, object_name());
       chunk["choices"] = json::array();
-      chunk["usage"] = usage(admission_, finished.completion_tokens);
+      chunk["usage"] = usage(admission_, finished.completion_tokens, thoughts_.tokens());
       append_event(out, "", chunk);
     }
     out += "data: [DONE]\n\n";
@@ -182,6 +207,7 @@ class ChunkStream final : public StreamWriter {
   Admission admission_;
   std::vector<CompletionLogprobs> logprobs_;          // by index
   std::vector<text::Utf8Assembler> echo_assemblers_;  // by prompt
+  ThoughtTokens thoughts_;
 };
 
 class WholeAnswer final : public WholeWriter {
@@ -195,6 +221,11 @@ class WholeAnswer final : public WholeWriter {
 
   void scored(uint32_t prompt, PromptLogprobs&& piece) override {
     std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(scores_[prompt]));
+  }
+
+  void thought(uint32_t choice, std::string_view text, uint32_t tokens) override {
+    thoughts_.set(choice, tokens);
+    if (!context_.thoughts_omitted) choices_[choice].thought += text;
   }
 
   void delta(Delta&& delta) override {
@@ -218,13 +249,14 @@ class WholeAnswer final : public WholeWriter {
     json::object out = envelope(
         context_, context_.format == Format::kChat ? "chat.completion" : "text_completion");
     out["choices"] = std::move(list);
-    out["usage"] = usage(admission_, finished.completion_tokens);
+    out["usage"] = usage(admission_, finished.completion_tokens, thoughts_.tokens());
     return out;
   }
 
  private:
   struct Choice {
     std::string text;
+    std::string thought;
     std::vector<TokenOutput> tokens;
     FinishReason finish = FinishReason::kNone;
     double logprob_sum = 0;
@@ -256,6 +288,9 @@ class WholeAnswer final : public WholeWriter {
                                     {"content", choice.text},
                                     {"refusal", nullptr},
                                     {"annotations", json::array()}};
+      if (!choice.thought.empty()) {
+        out["message"].get_object()["reasoning_content"] = choice.thought;
+      }
       if (context_.logprobs) {
         logprobs = json::object{{"content", chat_logprobs(*context_.tokenizer, choice.tokens)},
                                 {"refusal", nullptr}};
@@ -284,6 +319,7 @@ class WholeAnswer final : public WholeWriter {
   Admission admission_;
   std::vector<Choice> choices_;                         // by prompt, then candidate
   std::vector<std::vector<sampling::Sampled>> scores_;  // of each prompt that is repeated
+  ThoughtTokens thoughts_;
 };
 
 }  // namespace
