@@ -252,12 +252,6 @@ void layer_norm(const float* x, const float* weight, const float* bias, std::siz
   HWY_DYNAMIC_DISPATCH(layer_norm_row)(x, weight, bias, n, eps, out);
 }
 
-void rms_norm_quantize(const float* x, const float* weight, float eps, Activations& out,
-                       std::size_t r, Activations* rest) {
-  rms_norm(x, weight, out.columns(), eps, out.row(r));
-  out.quantize(r, rest);
-}
-
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(silu_mul_row)(gate, up, n, out);
 }

@@ -23,11 +23,6 @@ void rms_norm(const float* x, const float* weight, std::size_t n, float eps, flo
 void layer_norm(const float* x, const float* weight, const float* bias, std::size_t n, float eps,
                 float* out);
 
-/// rms_norm into row `r` of `out` (n = out.columns()), then quantised; `rest` as of
-/// Activations::quantize.
-void rms_norm_quantize(const float* x, const float* weight, float eps, Activations& out,
-                       std::size_t r, Activations* rest = nullptr);
-
 /// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. `out` may be either input.
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
 

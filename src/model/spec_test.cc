@@ -86,8 +86,8 @@ TEST(ModelSpec, RefusesAnotherArchitectureByNameWithTheOnesItKnows) {
   expect_error(
       file, ErrorCode::kUnsupported,
       {"'mamba'",
-       "supported: llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, phi3, granite, "
-       "smollm3, olmo2, command-r, cohere2, falcon"});
+       "supported: llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma, gemma2, gemma3, phi3, "
+                "granite, smollm3, olmo2, command-r, cohere2, falcon"});
 }
 
 TEST(ModelSpec, NamesAMissingKey) {

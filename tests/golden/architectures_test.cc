@@ -37,9 +37,10 @@ constexpr double kDivergenceMax = 1e-4;
 constexpr double kPartShows = 10 * kDivergenceMax;
 
 constexpr const char* kFamilies[] = {
-    "llama",  "mistral", "mixtral",  "qwen2",     "qwen3",     "qwen3-yarn", "qwen2moe",
-    "gemma2", "gemma3",  "qwen3moe", "phi3-long", "granite",   "phi3-short", "phi4-mini",
-    "olmo2",  "smollm3", "olmo3",    "cohere2",   "falcon-7b", "command-r",  "falcon-40b"};
+    "llama",      "mistral",   "mixtral",   "qwen2",     "qwen3",     "qwen3-yarn",
+    "qwen2moe",   "gemma2",    "gemma3",    "qwen3moe",  "phi3-long", "granite",
+    "phi3-short", "phi4-mini", "olmo2",     "smollm3",   "olmo3",     "cohere2",
+    "gemma",      "falcon-7b", "command-r", "falcon-40b"};
 
 struct Reference {
   std::vector<TokenId> tokens;

@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -57,17 +58,13 @@ def wait_until_up(process, port):
 
 def log_probabilities(port, prefix, vocabulary):
     """Behind a prefix, before any sampling. They come only with a token that is text, and half of the vocabulary
-    is parts of characters: so until one is drawn."""
-    for seed in range(200):
-        answer = post(port, "/completion", {
-            "prompt": list(prefix), "n_predict": 1, "n_probs": vocabulary, "temperature": 1, "top_k": 0, "top_p": 1,
-            "min_p": 0, "seed": seed, "cache_prompt": False})
-        if "completion_probabilities" in answer:
-            found = {entry["id"]: entry["logprob"] for entry in answer["completion_probabilities"][0]["top_logprobs"]}
-            if len(found) != vocabulary:
-                raise SystemExit(f"{len(found)} of {vocabulary} log-probabilities")
-            return found
-    raise SystemExit("no token that is text in 200")
+    is parts of characters: hence a grammar, which the log-probabilities do not know of."""
+    answer = post(port, "/completion", {"prompt": list(prefix), "n_predict": 1, "n_probs": vocabulary,
+                                        "grammar": "root ::= [a-z]", "cache_prompt": False})
+    found = {entry["id"]: entry["logprob"] for entry in answer["completion_probabilities"][0]["top_logprobs"]}
+    if len(found) != vocabulary:
+        raise SystemExit(f"{len(found)} of {vocabulary} log-probabilities")
+    return found
 
 
 def divergences(port, tokens, logits):
@@ -86,13 +83,15 @@ def main():
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
+        log = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would fill up and stop the server
         process = subprocess.Popen([server, "-m", str(path), "--host", "127.0.0.1", "--port", str(port), "-t", "1",
                                     "-c", "96", "-ctk", "f32", "-ctv", "f32", "-fa", "off", "-np", "1", "--no-warmup"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.DEVNULL, stderr=log)
         try:
             if not wait_until_up(process, port):
                 process.kill()
-                words = [line for line in process.stderr.read().splitlines() if "error" in line.lower()]
+                log.seek(0)
+                words = [line for line in log.read().splitlines() if "error" in line.lower()]
                 print(f"{path.stem}: not served: {words[0] if words else 'no word why'}")
                 continue
             values = list(divergences(port, *read_logits(path.with_suffix(".logits"))))

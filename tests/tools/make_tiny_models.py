@@ -63,6 +63,7 @@ FAMILIES = {
     "qwen3moe": ("qwen3moe", "Qwen3Moe", dict(rope_parameters=ROPE, head_dim=16, num_experts=8,
                                               num_experts_per_tok=3, moe_intermediate_size=32,
                                               norm_topk_prob=True)),
+    "gemma": ("gemma", "Gemma", dict(rope_parameters=ROPE, head_dim=24, tie_word_embeddings=True)),
     "gemma2": ("gemma2", "Gemma2", dict(rope_parameters=ROPE, head_dim=32, sliding_window=20,
                                         query_pre_attn_scalar=32, attn_logit_softcapping=2.0,
                                         final_logit_softcapping=3.0, tie_word_embeddings=True)),

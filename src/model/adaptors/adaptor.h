@@ -126,6 +126,7 @@ Result<ModelSpec> qwen2_spec(const gguf::File& file);  // Qwen 2, 2.5
 Result<ModelSpec> qwen3_spec(const gguf::File& file);
 Result<ModelSpec> qwen2moe_spec(const gguf::File& file);  // Qwen 1.5 and 2 with experts
 Result<ModelSpec> qwen3moe_spec(const gguf::File& file);
+Result<ModelSpec> gemma_spec(const gguf::File& file);  // Gemma 1, CodeGemma
 Result<ModelSpec> gemma2_spec(const gguf::File& file);
 Result<ModelSpec> gemma3_spec(const gguf::File& file);  // text only
 Result<ModelSpec> phi3_spec(const gguf::File& file);    // Phi 3, 3.5, 4

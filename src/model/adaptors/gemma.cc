@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Architectures `gemma2` and `gemma3` (text only): some layers with a sliding window, norms before
-// and behind attention and feed-forward, feed-forward gated by GELU, embeddings scaled by the
-// square root of their width. Gemma 2 slides in every other layer and caps scores and logits
-// softly; Gemma 3 slides in five of six, with a rope base of their own, and norms the heads of Q
-// and K. Norm weights are used as the file has them: converters have added the 1 that the published
-// formula adds. Sources: Gemma Team 2024, 2025 (arXiv 2408.00118, 2503.19786); key and tensor names
-// from the GGUF specification.
+// Architectures `gemma`, `gemma2` and `gemma3` (text only): feed-forward gated by GELU, embeddings
+// scaled by the square root of their width. The later two have some layers with a sliding window,
+// and norms before and behind attention and feed-forward. Gemma 2 slides in every other layer and
+// caps scores and logits softly; Gemma 3 slides in five of six, with a rope base of their own, and
+// norms the heads of Q and K. Norm weights are used as the file has them: converters have added the
+// 1 that the published formula adds.
+// Sources: Gemma Team 2024, 2024, 2025 (arXiv 2403.08295, 2408.00118, 2503.19786); key and tensor
+// names from the GGUF specification.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -39,11 +40,24 @@ Result<ModelSpec> read_gemma(const MetadataReader& keys, const Dimensions& size,
   PW_ASSIGN_OR_RETURN(const double attention_scale,
                       keys.real_or("attention.scale", 1e-6, 1e6, 1.0 / std::sqrt(scaled_by)));
   spec.attention_scale = static_cast<float>(attention_scale);
-  for (LayerSpec& layer : spec.layers) layer.post_norms = true;
   return spec;
 }
 
 }  // namespace
+
+Result<ModelSpec> gemma_spec(const gguf::File& file) {
+  const MetadataReader keys(file, "gemma");
+  TensorChecker tensors(file);
+  PW_ASSIGN_OR_RETURN(const Dimensions size, keys.dimensions());
+  PW_ASSIGN_OR_RETURN(ModelSpec spec, read_gemma(keys, size, 0));
+  PW_RETURN_IF_ERROR(
+      keys.refuse({"attention.causal", "attn_logit_softcapping", "final_logit_softcapping",
+                   "expert_count", "logit_scale", "embedding_scale", "residual_scale"}));
+  PW_RETURN_IF_ERROR(keys.refuse_unless_zero({"attention.sliding_window"}));
+  PW_ASSIGN_OR_RETURN(spec.rope, keys.rope(RopeKind::kNeox, size.key_dim));
+  PW_RETURN_IF_ERROR(tensors.require_model(spec));
+  return spec;
+}
 
 Result<ModelSpec> gemma2_spec(const gguf::File& file) {
   const MetadataReader keys(file, "gemma2");
@@ -61,7 +75,10 @@ Result<ModelSpec> gemma2_spec(const gguf::File& file) {
   PW_ASSIGN_OR_RETURN(spec.rope, keys.rope(RopeKind::kNeox, size.key_dim));
   PW_ASSIGN_OR_RETURN(const std::vector<uint32_t> windows,
                       keys.windows(size.layers, size.context, kGemma2Pattern, kGemma2Window));
-  for (uint32_t i = 0; i < size.layers; ++i) set_window(spec.layers[i], windows[i]);
+  for (uint32_t i = 0; i < size.layers; ++i) {
+    set_window(spec.layers[i], windows[i]);
+    spec.layers[i].post_norms = true;
+  }
   PW_RETURN_IF_ERROR(tensors.require_model(spec));
   return spec;
 }
@@ -88,6 +105,7 @@ Result<ModelSpec> gemma3_spec(const gguf::File& file) {
                       keys.windows(size.layers, size.context, kGemma3Pattern));
   for (uint32_t i = 0; i < size.layers; ++i) {
     set_window(spec.layers[i], windows[i]);
+    spec.layers[i].post_norms = true;
     spec.layers[i].qk_norm = QkNorm::kHead;
   }
   PW_RETURN_IF_ERROR(tensors.require_model(spec));
