@@ -488,5 +488,61 @@ TEST(Sampler, ScoringATokenEqualsWhatSamplingItReports) {
   }
 }
 
+TEST(Sampler, AMaskIsAsIfTheModelHadRuledTheOthersOut) {
+  constexpr uint32_t kVocab = 333;  // the last word of a mask is not full
+  Sampler sampler(kVocab);
+  Prng prng(test_seed());
+  SCOPED_TRACE(testing::Message() << "PAGEWISE_TEST_SEED=" << test_seed());
+  for (uint64_t round = 0; round < 300; ++round) {
+    const std::vector<float> logits = random_logits(kVocab, prng.next(), 12);
+    std::vector<uint64_t> allowed((kVocab + 63) / 64);
+    const uint64_t percent = 1 + prng.below(100);
+    allowed[round % allowed.size()] = round % 7 == 0 ? ~uint64_t{0} : 0;  // a word of all or none
+    for (uint32_t i = 0; i < kVocab; ++i) {
+      if (prng.below(100) < percent) allowed[i / 64] |= uint64_t{1} << (i % 64);
+    }
+    allowed[1] |= 1;  // never nothing
+    std::vector<float> ruled = logits;
+    for (uint32_t i = 0; i < kVocab; ++i) {
+      if ((allowed[i / 64] >> (i % 64) & 1) == 0) ruled[i] = -kInf;
+    }
+    Params params;
+    params.temperature = round % 3 == 0 ? 0.0F : 0.5F + static_cast<float>(prng.uniform());
+    params.top_k = prng.below(3) == 0 ? 1 + static_cast<uint32_t>(prng.below(40)) : 0;
+    params.top_p = prng.below(3) == 0 ? static_cast<float>(prng.uniform()) : 1.0F;
+    params.min_p = prng.below(4) == 0 ? static_cast<float>(prng.uniform()) : 0.0F;
+    params.seed = round;
+    params.logprobs = static_cast<int32_t>(prng.below(3)) - 1;
+    // What is left out stays so, whatever is added to it.
+    if (prng.below(2) == 0) params.logit_bias = {{TokenId(5), 100}, {TokenId(64), -3}};
+    if (prng.below(3) == 0) params.repetition_penalty = 1.5F;
+    const std::vector<TokenId> before = {TokenId(5), TokenId(64), TokenId(9)};
+    const History history{before, before};
+    Sampled masked;
+    ASSERT_TRUE(sampler.sample(logits, params, history, 1, round, allowed, masked)) << round;
+    const auto token = static_cast<uint32_t>(masked.token.value);
+    EXPECT_NE(allowed[token / 64] >> (token % 64) & 1, 0U) << round;
+    EXPECT_EQ(masked.token, sampler.sample(ruled, params, history, 1, round).token) << round;
+    // The log-probabilities are those of the model.
+    if (params.logprobs < 0) continue;
+    Sampled scored;
+    sampler.score(logits, masked.token, static_cast<uint32_t>(params.logprobs), scored);
+    EXPECT_EQ(masked.logprob, scored.logprob);
+    ASSERT_EQ(masked.top.size(), scored.top.size());
+    for (std::size_t i = 0; i < scored.top.size(); ++i) {
+      EXPECT_EQ(masked.top[i].token, scored.top[i].token);
+    }
+  }
+}
+
+TEST(Sampler, AMaskOfNothingButNonsenseGivesNoToken) {
+  Sampler sampler(70);
+  std::vector<float> logits(70, 1.0F);
+  logits[66] = -kInf;
+  const std::vector<uint64_t> allowed = {0, uint64_t{1} << 2};
+  Sampled out;
+  EXPECT_FALSE(sampler.sample(logits, Params(), History(), 0, 0, allowed, out));
+}
+
 }  // namespace
 }  // namespace pagewise::sampling
