@@ -459,6 +459,7 @@ class Api final : public Handler {
   bool marks_thoughts() const {
     const text::Tokenizer& tokenizer = *setup_.model.tokenizer;
     const auto is_control = [&](std::string_view mark) {
+      if (mark.empty()) return false;
       const auto token = tokenizer.find(mark);
       return token && tokenizer.is_control(*token);
     };
