@@ -397,8 +397,8 @@ class Api final : public Handler {
       if (!prompt) return refuse(request, surface, row.label, prompt.error());
       prompts.push_back(*std::move(prompt));
     }
-    const auto calls =
-        tools::call_grammar(asked, setup_.model.tool_format, *setup_.model.tokenizer);
+    const auto calls = tools::call_grammar(asked, setup_.model.tool_format, *setup_.model.tokenizer,
+                                           marks_thoughts());
     if (!calls) return refuse(request, surface, row.label, calls.error());
     if (key != nullptr) {
       if (const auto error = limit_tokens(*key, prompts, asked, ticket))
@@ -453,6 +453,18 @@ class Api final : public Handler {
       if (asked.echo) context.echo.push_back(std::move(prompt.echo));
     }
     return make_exchange(std::move(exchange));
+  }
+
+  /// Whether thoughts stand between control tokens.
+  bool marks_thoughts() const {
+    const text::Tokenizer& tokenizer = *setup_.model.tokenizer;
+    const auto is_control = [&](std::string_view mark) {
+      if (mark.empty()) return false;
+      const auto token = tokenizer.find(mark);
+      return token && tokenizer.is_control(*token);
+    };
+    const ReasoningSyntax& marks = setup_.model.reasoning;
+    return is_control(marks.open) || is_control(marks.close);
   }
 
   /// Where tools may be called, which.

@@ -282,7 +282,9 @@ def many_tools(count):
 
 
 def test_c04_a_billing_line_in_front_of_ten_tools_does_not_spoil_the_cache(server, uncached, nonce):
-    tools, fixed = many_tools(10), {"type": "text", "text": f"{nonce} {RULE * 130}"}
+    tools = [{"name": f"tool_{i}", "description": RULE, "input_schema": {
+        "type": "object", "properties": {"zeta": {"type": "string"}}}} for i in range(10)]
+    fixed = {"type": "text", "text": f"{nonce} {RULE * 130}"}
     user = [{"role": "user", "content": "Why?"}]
 
     def system(cch):

@@ -24,8 +24,12 @@ std::string quoted(std::string_view text) { return json::serialize(json::value(t
 class Composer {
  public:
   Composer(const GenerationRequest& request, const ToolFormat& format,
-           const text::Tokenizer& tokenizer)
-      : request_(request), form_(format.form), format_(format), tokenizer_(tokenizer) {}
+           const text::Tokenizer& tokenizer, bool marked_words)
+      : request_(request),
+        form_(format.form),
+        format_(format),
+        tokenizer_(tokenizer),
+        free_words_(marked_words || format.foreign_calls || format.syntax().bare) {}
 
   ApiResult<CallGrammar> compose() {
     std::vector<NodeId> calls;
@@ -39,9 +43,8 @@ class Composer {
       calls.push_back(call(tool.name, *arguments));
     }
     const bool forced = request_.tool_choice.use == ToolUse::kRequired;
-    const CallSyntax& syntax = format_.syntax();
-    // An answer in words may begin as a bare call does: only a promise is worth forbidding that.
-    if (syntax.bare && !forced && !strict) return CallGrammar{};
+    // Only a promise is worth taking words away: those that begin as a bare call does, or marks.
+    if (free_words_ && !forced && !strict) return CallGrammar{};
     const bool several = request_.tool_choice.parallel && !format_.one_call;
     auto built = builder_.build(root(builder_.choice(std::move(calls)), forced, several));
     if (!built) return to_api_error(built.error());
@@ -135,13 +138,14 @@ class Composer {
   const CallForm& form_;
   const ToolFormat& format_;
   const text::Tokenizer& tokenizer_;
+  const bool free_words_;
   Builder builder_;
 };
 
 }  // namespace
 
 ApiResult<CallGrammar> call_grammar(const GenerationRequest& request, const ToolFormat& format,
-                                    const text::Tokenizer& tokenizer) {
+                                    const text::Tokenizer& tokenizer, bool marked_words) {
   if (request.tools.empty() || request.tool_choice.use == ToolUse::kNone) return CallGrammar{};
   if (request.grammar != nullptr && request.tool_choice.use == ToolUse::kAuto) {
     return ApiError{ErrorKind::kInvalidRequest,
@@ -150,7 +154,7 @@ ApiResult<CallGrammar> call_grammar(const GenerationRequest& request, const Tool
                     "or set tool_choice to none",
                     "tool_choice", "unsupported_parameter", ""};
   }
-  return Composer(request, format, tokenizer).compose();
+  return Composer(request, format, tokenizer, marked_words).compose();
 }
 
 }  // namespace pagewise::server::tools

@@ -151,6 +151,23 @@ TEST(CallGrammar, RefusesAStrictSchemaThatItCannotKeepAndOffersTheToolWithoutThe
       << refused.error().message;
 }
 
+TEST(CallGrammar, LeavesWordsAloneThatHaveMarksOfTheModelsOwnUnlessAToolIsStrict) {
+  GenerationRequest request = request_with(ToolUse::kAuto);
+  request.tools[0].strict = false;
+  const ToolFormat hermes = family("qwen3").format;
+  EXPECT_NE(call_grammar(request, hermes, byte_tokenizer(), false)->grammar, nullptr);
+  EXPECT_EQ(call_grammar(request, hermes, byte_tokenizer(), true)->grammar, nullptr);
+  for (const char* name : {"llama3", "gpt_oss"}) {
+    EXPECT_EQ(grammar_for(request, family(name).format).grammar, nullptr) << name;
+    EXPECT_FALSE(grammar_for(request, family(name).format).certain) << name;
+  }
+  request.tools[0].strict = true;
+  EXPECT_NE(call_grammar(request, hermes, byte_tokenizer(), true)->grammar, nullptr);
+  request.tools[0].strict = false;
+  request.tool_choice.use = ToolUse::kRequired;
+  EXPECT_NE(call_grammar(request, hermes, byte_tokenizer(), true)->grammar, nullptr);
+}
+
 /// A random output of the grammar: bytes as they come, until it may end or `most` were drawn.
 std::string drawn(const CallGrammar& grammar, Prng& prng, std::size_t most) {
   grammar::Matcher matcher(grammar.grammar);

@@ -201,6 +201,7 @@ ToolFormat detect_tool_format(const text::ChatTemplate& chat) {
     if (!family) {
       // Calls in a form that is not read here would come out as text.
       format.writes_tools = format.short_ids = false;
+      format.foreign_calls = true;
       return format;
     }
     format.family = *family;

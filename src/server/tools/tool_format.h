@@ -60,6 +60,9 @@ struct ToolFormat {
   Family family = Family::kHermes;
   /// The template writes the definitions; else a description of ours is put into the system text.
   bool writes_tools = false;
+  /// It writes calls in a form that is not read here: what the model writes by itself is not held
+  /// to ours.
+  bool foreign_calls = false;
   /// It writes calls and results of earlier turns; else they are put into the turns' text.
   bool writes_calls = false;
   /// It takes one call a message: several are written as one message each.

@@ -75,6 +75,7 @@ TEST(ToolFormat, DescribesToolsItselfWhereATemplateWritesCallsInAFormThatIsNotRe
   const ToolFormat format = detect_tool_format(**chat);
   EXPECT_FALSE(format.writes_tools);
   EXPECT_FALSE(format.writes_calls);
+  EXPECT_TRUE(format.foreign_calls);
   EXPECT_EQ(format.family, Family::kHermes);
 }
 
