@@ -93,7 +93,7 @@ struct ChatEngine::Impl {
 };
 
 Status ChatEngine::Impl::load() {
-  PW_ASSIGN_OR_RETURN(model, open_model(options.model.path));
+  PW_ASSIGN_OR_RETURN(model, open_model(options.model.path, options.max_context));
   PW_ASSIGN_OR_RETURN(chat_template, load_template(*model.file, options.chat_template));
   if (chat_template.compiled == nullptr) {
     return {ErrorCode::kUnsupported, options.model.path + ": " + chat_template.problem +

@@ -13,10 +13,11 @@
 
 namespace pagewise::cli {
 
-Result<ModelFile> open_model(const std::string& path) {
+Result<ModelFile> open_model(const std::string& path, uint32_t max_context) {
   ModelFile out;
   PW_ASSIGN_OR_RETURN(out.file, gguf::File::open(path));
   PW_ASSIGN_OR_RETURN(out.spec, model::spec_from_gguf(*out.file));
+  if (max_context != 0) model::limit_context(out.spec, max_context);
   PW_ASSIGN_OR_RETURN(out.tokenizer, text::Tokenizer::from_gguf(*out.file));
   if (out.tokenizer->vocab_size() != out.spec.vocab_size) {
     return Error{ErrorCode::kMalformed,

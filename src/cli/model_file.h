@@ -23,8 +23,9 @@ struct ModelFile {
   std::unique_ptr<text::Tokenizer> tokenizer;
 };
 
-/// Errors: what the readers say; kMalformed when tokenizer and tensors differ in tokens.
-Result<ModelFile> open_model(const std::string& path);
+/// `max_context`: as --max-context, 0: the model's (model::limit_context). Errors: what the readers
+/// say; kMalformed when tokenizer and tensors differ in tokens.
+Result<ModelFile> open_model(const std::string& path, uint32_t max_context = 0);
 
 /// The KV cache's geometry as the flags ask for it. Errors: those of model::make_geometry.
 Result<kv::Geometry> geometry_of(const model::ModelSpec& spec, const ComputeFlags& flags);

@@ -240,7 +240,7 @@ Status serve(const ServeFlags& flags) {
   server::LoadingGate gate(random_seed);
   NetworkThread network(*listener, gate);
 
-  PW_ASSIGN_OR_RETURN(ModelFile model, open_model(named.path));
+  PW_ASSIGN_OR_RETURN(ModelFile model, open_model(named.path, flags.max_context));
   const model::ModelSpec& spec = model.spec;
   PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template,
                       load_template(*model.file, flags.chat_template));

@@ -37,6 +37,34 @@ void rms_norm_row(const float* x, const float* weight, std::size_t n, float eps,
   }
 }
 
+// Lanes beyond the row stay 0 in both sums: load_first() fills them with 0, which is not the mean.
+void layer_norm_row(const float* x, const float* weight, const float* bias, std::size_t n,
+                    float eps, float* out) {
+  const DF df;
+  F32 sums[kVectors];
+  for (F32& sum : sums) sum = hn::Zero(df);
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    F32& sum = sums[i / kLanes % kVectors];
+    sum = hn::Add(sum, load_first(x + i, n - i));
+  }
+  const float scale = 1.0f / static_cast<float>(n);
+  const F32 mean = hn::Set(df, fold_lanes(sums) * scale);
+  for (F32& sum : sums) sum = hn::Zero(df);
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    F32& sum = sums[i / kLanes % kVectors];
+    F32 apart = hn::Sub(load_first(x + i, n - i), mean);
+    if (n - i < kLanes) apart = hn::IfThenElseZero(hn::FirstN(df, n - i), apart);
+    sum = hn::MulAdd(apart, apart, sum);
+  }
+  const F32 factor = hn::Set(df, 1.0f / std::sqrt(fold_lanes(sums) * scale + eps));
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    const F32 normed = hn::Mul(hn::Sub(load_first(x + i, n - i), mean), factor);
+    F32 value = hn::Mul(normed, load_first(weight + i, n - i));
+    if (bias != nullptr) value = hn::Add(value, load_first(bias + i, n - i));
+    store_first(value, out + i, n - i);
+  }
+}
+
 void silu_mul_row(const float* gate, const float* up, std::size_t n, float* out) {
   const F32 one = hn::Set(DF(), 1.0f);
   for (std::size_t i = 0; i < n; i += kLanes) {
@@ -46,16 +74,35 @@ void silu_mul_row(const float* gate, const float* up, std::size_t n, float* out)
   }
 }
 
-void gelu_mul_row(const float* gate, const float* up, std::size_t n, float* out) {
+HWY_INLINE F32 gelu_lanes(F32 g) {
   const DF df;
-  const F32 one = hn::Set(df, 1.0f);
   const F32 linear = hn::Set(df, -2.0f * 0.79788456f);  // -2 sqrt(2 / pi)
   const F32 cubic = hn::Set(df, -2.0f * 0.79788456f * 0.044715f);
+  const F32 exponent = hn::Mul(g, hn::MulAdd(hn::Mul(g, g), cubic, linear));
+  return hn::Div(g, hn::Add(hn::Set(df, 1.0f), exp_lanes(exponent)));
+}
+
+void gelu_mul_row(const float* gate, const float* up, std::size_t n, float* out) {
   for (std::size_t i = 0; i < n; i += kLanes) {
-    const F32 g = load_first(gate + i, n - i);
-    const F32 exponent = hn::Mul(g, hn::MulAdd(hn::Mul(g, g), cubic, linear));
-    const F32 gelu = hn::Div(g, hn::Add(one, exp_lanes(exponent)));
+    const F32 gelu = gelu_lanes(load_first(gate + i, n - i));
     store_first(hn::Mul(gelu, load_first(up + i, n - i)), out + i, n - i);
+  }
+}
+
+void gelu_row(const float* x, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    store_first(gelu_lanes(load_first(x + i, n - i)), out + i, n - i);
+  }
+}
+
+void soft_cap_row(float* x, float cap, std::size_t n) {
+  const DF df;
+  const F32 one = hn::Set(df, 1.0f);
+  const F32 two = hn::Set(df, 2.0f);
+  const F32 c = hn::Set(df, cap);
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    const F32 e = exp_lanes(hn::Mul(two, hn::Div(load_first(x + i, n - i), c)));
+    store_first(hn::Mul(c, hn::Sub(one, hn::Div(two, hn::Add(e, one)))), x + i, n - i);
   }
 }
 
@@ -180,8 +227,11 @@ HWY_AFTER_NAMESPACE();
 namespace pagewise::kernels {
 
 HWY_EXPORT(rms_norm_row);
+HWY_EXPORT(layer_norm_row);
 HWY_EXPORT(silu_mul_row);
 HWY_EXPORT(gelu_mul_row);
+HWY_EXPORT(gelu_row);
+HWY_EXPORT(soft_cap_row);
 HWY_EXPORT(add_row);
 HWY_EXPORT(scale_row);
 HWY_EXPORT(exp_row);
@@ -197,10 +247,9 @@ void rms_norm(const float* x, const float* weight, std::size_t n, float eps, flo
   HWY_DYNAMIC_DISPATCH(rms_norm_row)(x, weight, n, eps, out);
 }
 
-void rms_norm_quantize(const float* x, const float* weight, float eps, Activations& out,
-                       std::size_t r, Activations* rest) {
-  rms_norm(x, weight, out.columns(), eps, out.row(r));
-  out.quantize(r, rest);
+void layer_norm(const float* x, const float* weight, const float* bias, std::size_t n, float eps,
+                float* out) {
+  HWY_DYNAMIC_DISPATCH(layer_norm_row)(x, weight, bias, n, eps, out);
 }
 
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
@@ -210,6 +259,10 @@ void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
 void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(gelu_mul_row)(gate, up, n, out);
 }
+
+void gelu(const float* x, std::size_t n, float* out) { HWY_DYNAMIC_DISPATCH(gelu_row)(x, n, out); }
+
+void soft_cap(float* x, float cap, std::size_t n) { HWY_DYNAMIC_DISPATCH(soft_cap_row)(x, cap, n); }
 
 void silu_mul_quantize(const float* gate, const float* up, Activations& out, std::size_t r) {
   silu_mul(gate, up, out.columns(), out.row(r));

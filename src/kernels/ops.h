@@ -18,10 +18,10 @@ namespace pagewise::kernels {
 /// out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], i in [0, n). `out` may be `x`.
 void rms_norm(const float* x, const float* weight, std::size_t n, float eps, float* out);
 
-/// rms_norm into row `r` of `out` (n = out.columns()), then quantised; `rest` as of
-/// Activations::quantize.
-void rms_norm_quantize(const float* x, const float* weight, float eps, Activations& out,
-                       std::size_t r, Activations* rest = nullptr);
+/// out[i] = (x[i] - m) / sqrt(mean((x - m)^2) + eps) * weight[i] + bias[i], with m = mean(x); no
+/// bias when it is null. `out` may be `x`. Source: Ba et al. 2016 (arXiv 1607.06450).
+void layer_norm(const float* x, const float* weight, const float* bias, std::size_t n, float eps,
+                float* out);
 
 /// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. `out` may be either input.
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
@@ -33,6 +33,12 @@ void silu_mul_quantize(const float* gate, const float* up, Activations& out, std
 /// + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2 / pi) (g + 0.044715 g^3))). `out` may be either
 /// input. Source: Hendrycks and Gimpel 2016 (arXiv 1606.08415).
 void gelu_mul(const float* gate, const float* up, std::size_t n, float* out);
+
+/// out[i] = gelu(x[i]), in the same form. `out` may be `x`.
+void gelu(const float* x, std::size_t n, float* out);
+
+/// x[i] = cap * tanh(x[i] / cap), as cap * (1 - 2 / (exp(2 x[i] / cap) + 1)). Requires: cap > 0.
+void soft_cap(float* x, float cap, std::size_t n);
 
 /// x[i] += y[i].
 void add(float* x, const float* y, std::size_t n);

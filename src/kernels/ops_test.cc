@@ -37,6 +37,37 @@ TEST(Ops, RmsNormEqualsTheReference) {
   }
 }
 
+TEST(Ops, LayerNormEqualsTheReferenceWithABiasAndWithout) {
+  Prng prng(21);
+  for (const std::size_t n : kSizes) {
+    std::vector<float> x = random_floats(prng, n, 10);
+    for (float& value : x) value += 3.0f;  // a mean that matters
+    const std::vector<float> weight = random_floats(prng, n);
+    const std::vector<float> bias = random_floats(prng, n);
+    for (const float* b : {bias.data(), static_cast<const float*>(nullptr)}) {
+      std::vector<float> expected(n);
+      ref::layer_norm(x.data(), weight.data(), b, n, 1e-5f, expected.data());
+      double mean = 0, variance = 0;
+      for (const float value : x) mean += static_cast<double>(value) / static_cast<double>(n);
+      for (const float value : x) {
+        const double apart = static_cast<double>(value) - mean;
+        variance += apart * apart / static_cast<double>(n);
+      }
+      for (std::size_t i = 0; i < n; ++i) {
+        const double normed = (static_cast<double>(x[i]) - mean) / std::sqrt(variance + 1e-5);
+        const double exact = normed * static_cast<double>(weight[i]) +
+                             (b == nullptr ? 0.0 : static_cast<double>(bias[i]));
+        ASSERT_NEAR(static_cast<double>(expected[i]), exact, 2e-5);
+      }
+      on_each_isa([&](bool fma) {
+        std::vector<float> out = x;
+        layer_norm(out.data(), weight.data(), b, n, 1e-5f, out.data());
+        expect_same(out, expected, fma);
+      });
+    }
+  }
+}
+
 TEST(Ops, SiluMulEqualsTheReference) {
   Prng prng(2);
   for (const std::size_t n : kSizes) {
@@ -71,6 +102,33 @@ TEST(Ops, GeluMulEqualsTheReferenceAndIsNearTheTanhForm) {
       std::vector<float> out(n);
       gelu_mul(gate.data(), up.data(), n, out.data());
       expect_same(out, expected, fma);
+    });
+  }
+}
+
+TEST(Ops, GeluAndSoftCapEqualTheReference) {
+  Prng prng(22);
+  for (const std::size_t n : kSizes) {
+    std::vector<float> x = random_floats(prng, n, 12);
+    std::vector<float> activated(n);
+    ref::gelu(x.data(), n, activated.data());
+    on_each_isa([&](bool fma) {
+      std::vector<float> out = x;
+      gelu(out.data(), n, out.data());
+      expect_same(out, activated, fma);
+    });
+    x[0] = 1e20f;  // far out: the cap, not a NaN
+    std::vector<float> capped = x;
+    ref::soft_cap(capped.data(), 5.0f, n);
+    EXPECT_EQ(capped[0], 5.0f);
+    for (std::size_t i = 1; i < n; ++i) {
+      ASSERT_NEAR(static_cast<double>(capped[i]), 5.0 * std::tanh(static_cast<double>(x[i]) / 5.0),
+                  3e-6);
+    }
+    on_each_isa([&](bool fma) {
+      std::vector<float> out = x;
+      soft_cap(out.data(), 5.0f, n);
+      expect_same(out, capped, fma);
     });
   }
 }

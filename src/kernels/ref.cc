@@ -50,16 +50,46 @@ void rms_norm(const float* x, const float* weight, std::size_t n, float eps, flo
   for (std::size_t i = 0; i < n; ++i) out[i] = x[i] * factor * weight[i];
 }
 
+void layer_norm(const float* x, const float* weight, const float* bias, std::size_t n, float eps,
+                float* out) {
+  const float scale = 1.0f / static_cast<float>(n);
+  const float mean = tree_sum(x, n) * scale;
+  float lanes[16] = {};
+  for (std::size_t i = 0; i < n; ++i) {
+    const float apart = x[i] - mean;
+    lanes[i % 16] = std::fma(apart, apart, lanes[i % 16]);
+  }
+  const float factor = 1.0f / std::sqrt(fold(lanes) * scale + eps);
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = (x[i] - mean) * factor * weight[i];
+    if (bias != nullptr) out[i] += bias[i];
+  }
+}
+
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   for (std::size_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + exp(-gate[i])) * up[i];
 }
 
-void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+void gelu(const float* x, std::size_t n, float* out) {
   constexpr float kLinear = -2.0f * 0.79788456f;
   constexpr float kCubic = -2.0f * 0.79788456f * 0.044715f;
   for (std::size_t i = 0; i < n; ++i) {
-    const float g = gate[i];
-    out[i] = g / (1.0f + exp(g * std::fma(g * g, kCubic, kLinear))) * up[i];
+    const float g = x[i];
+    out[i] = g / (1.0f + exp(g * std::fma(g * g, kCubic, kLinear)));
+  }
+}
+
+void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    float value;
+    gelu(&gate[i], 1, &value);
+    out[i] = value * up[i];
+  }
+}
+
+void soft_cap(float* x, float cap, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    x[i] = cap * (1.0f - 2.0f / (exp(2.0f * (x[i] / cap)) + 1.0f));
   }
 }
 

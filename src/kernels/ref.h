@@ -21,8 +21,12 @@ float exp(float x);
 float tree_sum(const float* x, std::size_t n);
 
 void rms_norm(const float* x, const float* weight, std::size_t n, float eps, float* out);
+void layer_norm(const float* x, const float* weight, const float* bias, std::size_t n, float eps,
+                float* out);
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
 void gelu_mul(const float* gate, const float* up, std::size_t n, float* out);
+void gelu(const float* x, std::size_t n, float* out);
+void soft_cap(float* x, float cap, std::size_t n);
 void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
           const RopeTable& table, std::size_t position);
 

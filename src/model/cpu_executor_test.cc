@@ -38,7 +38,8 @@ struct Setting {
 /// A file on disk, its spec, and executors over it.
 class Model {
  public:
-  explicit Model(const LlamaShape& shape) : file_on_disk_(llama_model(shape).bytes()) {
+  explicit Model(const LlamaShape& shape) : Model(llama_model(shape), shape) {}
+  Model(const testing::ModelFile& made, const LlamaShape& shape) : file_on_disk_(made.bytes()) {
     auto file = gguf::File::open(file_on_disk_.path());
     PW_CHECK(file.has_value());
     file_ = std::move(*file);
@@ -368,6 +369,31 @@ TEST(CpuExecutor, GivesTheSameBitsInAnyMixOfSequencesRule1) {
       }
       ASSERT_EQ(bits, expected) << "seed " << seed << ", round " << round;
     }
+  }
+}
+
+TEST(CpuExecutor, ComputesAFusedTensorAsTheOnesItIsMadeOf) {
+  for (const TensorType type :
+       {TensorType::kF32, TensorType::kQ4_0, TensorType::kQ8_0, TensorType::kQ4_K}) {
+    const LlamaShape shape = {.embedding = 256,
+                              .heads = 4,
+                              .kv_heads = 2,
+                              .head_dim = 40,
+                              .rope_dims = 40,
+                              .ffn = 256,
+                              .type = type};
+    testing::ModelFile file = llama_model(shape);
+    Model apart(file, shape);
+    for (const std::string layer : {"blk.0.", "blk.1."}) {
+      file.fuse({layer + "attn_q.weight", layer + "attn_k.weight", layer + "attn_v.weight"},
+                layer + "attn_qkv.weight");
+    }
+    Model fused(file, shape);
+    EXPECT_TRUE(fused.spec().layers[1].fused_qkv);
+    EXPECT_EQ(fused.spec().parameters, apart.spec().parameters);
+    Prng prng(14);
+    const std::vector<TokenId> tokens = apart.random_tokens(20, prng);
+    EXPECT_EQ(bits_alone(*fused.executor({}), tokens), bits_alone(*apart.executor({}), tokens));
   }
 }
 

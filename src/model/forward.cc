@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "kernels/linear/linear.h"
 #include "kernels/paged_view.h"
+#include "model/forward_shares.h"
 
 namespace pagewise::model {
 namespace {
@@ -18,17 +19,6 @@ namespace {
 using kernels::Activations;
 using kernels::kPanelOutputs;
 using kernels::Range;
-
-/// Rows whose norms and quantised forms every thread makes for itself: one row of 576 values takes
-/// about as long as a barrier (0.2 us), and saves one.
-constexpr uint32_t kSoloRows = 4;
-/// Rows of a tile of the many-rows schedule: a multiple of the 12 and 8 rows that linear() takes at
-/// a time. Its activations, 48 * (576 + 1536) * (4 + 1) bytes for the smallest models, 0.5 MB,
-/// leave room for panels of weights in a 1 MB L2 cache.
-constexpr uint32_t kTileRows = 48;
-/// Outputs of gate and up that are computed before their product is taken: 32 rows of both are 64
-/// KiB.
-constexpr uint32_t kFfnChunk = 256;
 
 kernels::RopeLayout layout_of(RopeKind kind) {
   return kind == RopeKind::kNormal ? kernels::RopeLayout::kNormal : kernels::RopeLayout::kNeox;
@@ -38,20 +28,12 @@ kernels::RopeTable make_rope(const RopeSpec& rope, const ModelWeights& weights,
                              uint32_t context_max) {
   std::vector<double> frequencies;
   for (uint32_t i = 0; i < rope.dims / 2; ++i) {
-    double frequency = std::pow(rope.base, -2.0 * i / rope.dims);
-    frequency *= rope.position_scale;
-    if (rope.has_factors) frequency /= weights.rope_factors[i];
+    double frequency = rope_frequency(rope, i);
+    if (rope.factors != RopeFactors::kNone) frequency /= weights.rope_factors[i];
     frequencies.push_back(frequency);
   }
-  return {context_max, frequencies};
+  return {context_max, frequencies, rope.magnitude};
 }
-
-/// The outputs that `panels` holds.
-Range outputs_of(Range panels, std::size_t outputs) {
-  return {panels.begin * kPanelOutputs, std::min(panels.end * kPanelOutputs, outputs)};
-}
-
-Range all_panels(const Matrix& matrix) { return {0, matrix.linear.panels()}; }
 
 void add_bias(float* rows, std::size_t count, std::size_t stride, Range outputs,
               const kernels::AlignedArray<float>& bias) {
@@ -61,17 +43,11 @@ void add_bias(float* rows, std::size_t count, std::size_t stride, Range outputs,
   }
 }
 
-/// This thread's part of `rows` rows, in whole quantising groups, whose cache lines threads would
-/// share.
-Range share_rows(const kernels::ThreadPool::Context& context, std::size_t rows) {
-  const Range groups = context.share((rows + kernels::kQuantRows - 1) / kernels::kQuantRows);
-  return {groups.begin * kernels::kQuantRows, std::min(groups.end * kernels::kQuantRows, rows)};
-}
-
+/// The rows in parts of `tile_rows`.
 template <typename Tile>
-void for_tiles(Range rows, Tile&& tile) {
-  for (std::size_t r = rows.begin; r < rows.end; r += kTileRows) {
-    tile(Range{r, std::min<std::size_t>(r + kTileRows, rows.end)});
+void for_tiles(Range rows, uint32_t tile_rows, Tile&& tile) {
+  for (std::size_t r = rows.begin; r < rows.end; r += tile_rows) {
+    tile(Range{r, std::min<std::size_t>(r + tile_rows, rows.end)});
   }
 }
 
@@ -99,7 +75,8 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
       arena_(arena),
       pool_(pool),
       embedding_(spec.embedding),
-      ffn_(spec.layers.at(0).ffn),
+      ffn_(spec.experts.count == 0 ? spec.layers.at(0).ffn
+                                   : spec.experts.ffn + spec.experts.shared_ffn),
       few_rows_max_(std::min<uint32_t>(limits.rows_max,
                                        kTileRows * static_cast<uint32_t>(pool.threads()) - 1)),
       rope_(make_rope(spec.rope, weights, limits.context_max)),
@@ -109,7 +86,8 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
   const std::size_t groups = arena.geometry().groups.size();
   std::vector<const LayerSpec*> layer_of_group(groups, nullptr);
   for (const LayerSpec& layer : spec.layers) {
-    PW_CHECK(layer.ffn == ffn_);
+    PW_CHECK(layer.ffn == spec.layers[0].ffn);
+    PW_CHECK(spec.experts.count == 0 || !layer.post_norms);
     if (layer_of_group[layer.group] == nullptr) layer_of_group[layer.group] = &layer;
     PW_CHECK(layer_of_group[layer.group]->heads == layer.heads);
     query_stride_ = std::max(query_stride_, layer.heads * layer.key_dim);
@@ -127,7 +105,8 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
   normed_ = Activations(few_rows_max_, embedding_);
   normed_rest_ = Activations(few_rows_max_, embedding_);
   value_rest_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * value_stride_);
-  activated_ = Activations(few_rows_max_, ffn_);
+  const bool dense = spec.experts.count == 0;
+  if (dense) activated_ = Activations(few_rows_max_, ffn_);
   gate_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   up_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   out_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * embedding_);
@@ -144,7 +123,8 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
                                            .value_dim = layer->value_dim,
                                            .block_tokens = arena.geometry().block_tokens,
                                            .window = layer->window,
-                                           .scale = spec.attention_scale};
+                                           .scale = spec.attention_scale,
+                                           .logit_softcap = spec.attention_softcap};
     const kernels::AttentionLimits attention_limits = {
         .rows_max = limits.rows_max,
         .runs_max = limits.runs_max,
@@ -160,7 +140,7 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
     ThreadScratch& scratch = threads_.emplace_back();
     scratch.embedding = Activations(kTileRows, embedding_);
     scratch.embedding_rest = Activations(kTileRows, embedding_);
-    scratch.ffn = Activations(kTileRows, ffn_);
+    if (dense) scratch.ffn = Activations(kTileRows, ffn_);
     scratch.out = kernels::AlignedArray<float>(std::size_t{kTileRows} * embedding_);
     scratch.gate = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
     scratch.up = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
@@ -171,6 +151,7 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
     scratch_bytes_ += kTileRows * (14 * uint64_t{embedding_} + 5 * uint64_t{ffn_} + 8 * kFfnChunk +
                                    4 * value_stride_);
   }
+  if (!dense) make_expert_scratch();
 }
 
 LogitsView Forward::run(std::span<const StepRun> runs) {
@@ -214,7 +195,8 @@ void Forward::few_rows(const Context& context) {
     const LayerSpec& layer = spec_.layers[l];
     const LayerWeights& weights = weights_.layers[l];
     const Normed in = norm(weights.attention_norm, rows_, true, context);
-    if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0) {
+    if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0 &&
+        layer.qk_norm != QkNorm::kRow) {
       // Heads are whole panels: who computes a head also rotates and stores it.
       const HeadShare share = head_share(layer, context);
       project_heads(layer, weights, in, {0, rows_}, share, value_rest_.data());
@@ -237,9 +219,9 @@ void Forward::many_rows(const Context& context) {
   // From the residual stream to K, V and the queries of layer `l`.
   const auto to_heads = [&](std::size_t l, Range rows) {
     for (std::size_t r = rows.begin; r < rows.end; ++r) {
-      kernels::rms_norm_quantize(stream_row(r), weights_.layers[l].attention_norm.data(),
-                                 spec_.norm_eps, scratch.embedding, r - rows.begin,
-                                 &scratch.embedding_rest);
+      apply_norm(weights_.layers[l].attention_norm, stream_row(r),
+                 scratch.embedding.row(r - rows.begin));
+      scratch.embedding.quantize(r - rows.begin, &scratch.embedding_rest);
     }
     const LayerSpec& layer = spec_.layers[l];
     const HeadShare all = {{0, layer.heads}, {0, layer.kv_heads}};
@@ -248,7 +230,7 @@ void Forward::many_rows(const Context& context) {
     place_heads(layer, weights_.layers[l], rows, all);
   };
 
-  for_tiles(mine, [&](Range rows) {
+  for_tiles(mine, kTileRows, [&](Range rows) {
     embed(rows);
     to_heads(0, rows);
   });
@@ -256,7 +238,7 @@ void Forward::many_rows(const Context& context) {
   const std::size_t last = spec_.layers.size() - 1;
   for (std::size_t l = 0; l < last; ++l) {
     attend(l, context);
-    for_tiles(mine, [&](Range rows) {
+    for_tiles(mine, kTileRows, [&](Range rows) {
       finish_layer_tile(l, rows, scratch);
       to_heads(l + 1, rows);
     });
@@ -266,7 +248,7 @@ void Forward::many_rows(const Context& context) {
   if (rows <= few_rows_max_) {
     finish_layer_few(last, rows, context);
   } else {
-    for_tiles(share_rows(context, rows),
+    for_tiles(share_rows(context, rows), kTileRows,
               [&](Range tile) { finish_layer_tile(last, tile, scratch); });
     context.barrier();
   }
@@ -301,74 +283,89 @@ uint32_t Forward::attend(std::size_t l, const Context& context) {
 /// barrier.
 void Forward::finish_layer_few(std::size_t l, uint32_t rows, const Context& context) {
   if (rows == 0) return;
+  const LayerSpec& layer = spec_.layers[l];
   const LayerWeights& weights = weights_.layers[l];
-  const uint32_t group = spec_.layers[l].group;
-  ThreadScratch& scratch = threads_[context.index()];
-  // A row's quantised form, made by every thread for itself, or by one thread for all.
-  const auto quantized = [&](Activations& shared, Activations& own) -> const Activations& {
-    if (rows <= kSoloRows) {
-      for (std::size_t r = 0; r < rows; ++r) {
-        std::memcpy(own.row(r), shared.row(r), shared.columns() * sizeof(float));
-        own.quantize(r);
-      }
-      return own;
-    }
-    const Range mine = share_rows(context, rows);
-    for (std::size_t r = mine.begin; r < mine.end; ++r) shared.quantize(r);
-    context.barrier();
-    return shared;
-  };
-
-  // A norm behind a product needs whole rows, so one meeting more.
-  const auto join_stream = [&](const kernels::AlignedArray<float>& post_norm) {
-    context.barrier();
-    if (post_norm.size() == 0) return;
-    const Range mine = share_rows(context, rows);
-    add_normed(post_norm, mine, out_.data() + mine.begin * embedding_);
-    context.barrier();
-  };
-  const bool post_norms = spec_.layers[l].post_norms;
-
-  add_product(weights.output, weights.output_bias,
-              quantized(attended_[group], scratch.attended[group]), 0, {0, rows},
-              context.share(weights.output.linear.panels()), post_norms, out_.data());
-  join_stream(weights.post_attention_norm);
-
+  // Side by side, feed-forward reads the stream before anything joins it.
+  if (!layer.parallel) attention_out_few(l, rows, context);
   const Activations& in = norm(weights.ffn_norm, rows, false, context).rows;
-  const Range panels = context.share(weights.gate.linear.panels());
-  const Range outputs = outputs_of(panels, ffn_);
-  if (!outputs.empty()) {
-    kernels::linear(weights.gate.linear, in, {0, rows}, panels, gate_.data(), ffn_);
-    kernels::linear(weights.up.linear, in, {0, rows}, panels, up_.data(), ffn_);
-    for (std::size_t r = 0; r < rows; ++r) {
-      const std::size_t at = r * ffn_ + outputs.begin;
-      activate(gate_.data() + at, up_.data() + at, outputs.size(),
-               activated_.row(r) + outputs.begin);
-    }
+  if (spec_.experts.count != 0) {
+    activate_experts_few(weights.experts, in, rows, context);
+    if (layer.parallel) attention_out_few(l, rows, context);
+    mix_experts_few(weights.experts, rows, context);
+    return;
   }
+  activate_few(weights.ffn, in, {0, rows}, context.share(weights.ffn.up.linear.panels()), 0,
+               activated_, 0);
   context.barrier();
-  add_product(weights.down, {}, quantized(activated_, scratch.ffn), 0, {0, rows},
-              context.share(weights.down.linear.panels()), post_norms, out_.data());
-  join_stream(weights.post_ffn_norm);
+  if (layer.parallel) attention_out_few(l, rows, context);
+  add_product(weights.ffn.down, {},
+              quantized(activated_, threads_[context.index()].ffn, rows, context), 0, {0, rows},
+              context.share(weights.ffn.down.linear.panels()), layer.post_norms, out_.data());
+  meet_and_norm(weights.post_ffn_norm, rows, context);
 }
 
-/// The same for one tile of rows, by one thread.
-void Forward::finish_layer_tile(std::size_t l, Range rows, ThreadScratch& scratch) {
+void Forward::attention_out_few(std::size_t l, uint32_t rows, const Context& context) {
   const LayerWeights& weights = weights_.layers[l];
-  Activations& attended = attended_[spec_.layers[l].group];
-  for (std::size_t r = rows.begin; r < rows.end; ++r) attended.quantize(r);
-  const bool post_norms = spec_.layers[l].post_norms;
-  add_product(weights.output, weights.output_bias, attended, static_cast<uint32_t>(rows.begin),
-              rows, all_panels(weights.output), post_norms, scratch.out.data());
-  if (post_norms) add_normed(weights.post_attention_norm, rows, scratch.out.data());
-  for (std::size_t r = rows.begin; r < rows.end; ++r) {
-    kernels::rms_norm_quantize(stream_row(r), weights.ffn_norm.data(), spec_.norm_eps,
-                               scratch.embedding, r - rows.begin);
+  const uint32_t group = spec_.layers[l].group;
+  add_product(weights.output, weights.output_bias,
+              quantized(attended_[group], threads_[context.index()].attended[group], rows, context),
+              0, {0, rows}, context.share(weights.output.linear.panels()),
+              spec_.layers[l].post_norms, out_.data());
+  meet_and_norm(weights.post_attention_norm, rows, context);
+}
+
+/// Rows in their quantised form, made by every thread for itself, or by one thread for all.
+const Activations& Forward::quantized(Activations& shared, Activations& own, uint32_t rows,
+                                      const Context& context) const {
+  if (rows <= kSoloRows) {
+    for (std::size_t r = 0; r < rows; ++r) {
+      std::memcpy(own.row(r), shared.row(r), shared.columns() * sizeof(float));
+      own.quantize(r);
+    }
+    return own;
   }
-  ffn_tile(weights, scratch, static_cast<uint32_t>(rows.size()));
-  add_product(weights.down, {}, scratch.ffn, 0, rows, all_panels(weights.down), post_norms,
-              scratch.out.data());
-  if (post_norms) add_normed(weights.post_ffn_norm, rows, scratch.out.data());
+  const Range mine = share_rows(context, rows);
+  for (std::size_t r = mine.begin; r < mine.end; ++r) shared.quantize(r);
+  context.barrier();
+  return shared;
+}
+
+/// The barrier behind a product. A norm behind it needs whole rows, so one meeting more.
+void Forward::meet_and_norm(const Norm& post_norm, uint32_t rows, const Context& context) {
+  context.barrier();
+  if (post_norm.empty()) return;
+  const Range mine = share_rows(context, rows);
+  add_normed(post_norm, mine, out_.data() + mine.begin * embedding_);
+  context.barrier();
+}
+
+/// From attention's output to the end of layer `l`, for one tile of rows, by one thread.
+void Forward::finish_layer_tile(std::size_t l, Range rows, ThreadScratch& scratch) {
+  const LayerSpec& layer = spec_.layers[l];
+  const LayerWeights& weights = weights_.layers[l];
+  const auto attention_out = [&] {
+    Activations& attended = attended_[layer.group];
+    for (std::size_t r = rows.begin; r < rows.end; ++r) attended.quantize(r);
+    add_product(weights.output, weights.output_bias, attended, static_cast<uint32_t>(rows.begin),
+                rows, all_panels(weights.output), layer.post_norms, scratch.out.data());
+    if (layer.post_norms) add_normed(weights.post_attention_norm, rows, scratch.out.data());
+  };
+  if (!layer.parallel) attention_out();
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    apply_norm(weights.ffn_norm, stream_row(r), scratch.embedding.row(r - rows.begin));
+    scratch.embedding.quantize(r - rows.begin);
+  }
+  if (spec_.experts.count != 0) {
+    if (layer.parallel) attention_out();
+    mix_experts_tile(weights.experts, rows, scratch);
+    return;
+  }
+  ffn_tile(weights.ffn, scratch.embedding, static_cast<uint32_t>(rows.size()), scratch,
+           scratch.ffn);
+  if (layer.parallel) attention_out();
+  add_product(weights.ffn.down, {}, scratch.ffn, 0, rows, all_panels(weights.ffn.down),
+              layer.post_norms, scratch.out.data());
+  if (layer.post_norms) add_normed(weights.post_ffn_norm, rows, scratch.out.data());
 }
 
 void Forward::output_head(const Context& context) {
@@ -381,16 +378,15 @@ void Forward::output_head(const Context& context) {
   for (std::size_t first = 0; first < logits_rows_.size(); first += kTileRows) {
     const std::size_t count = std::min<std::size_t>(kTileRows, logits_rows_.size() - first);
     for (std::size_t r = 0; r < count; ++r) {
-      kernels::rms_norm_quantize(stream_row(first + r), weights_.output_norm.data(), spec_.norm_eps,
-                                 normed, r);
+      apply_norm(weights_.output_norm, stream_row(first + r), normed.row(r));
+      normed.quantize(r);
     }
     float* const logits = logits_.data() + first * spec_.vocab_size;
     kernels::linear(weights_.head.linear, normed, {0, count}, panels, logits, spec_.vocab_size);
-    if (spec_.logit_scale != 1.0F) {
-      for (std::size_t r = 0; r < count; ++r) {
-        kernels::scale(logits + r * spec_.vocab_size + outputs.begin, spec_.logit_scale,
-                       outputs.size());
-      }
+    for (std::size_t r = 0; r < count; ++r) {
+      float* const own = logits + r * spec_.vocab_size + outputs.begin;
+      if (spec_.logit_scale != 1.0F) kernels::scale(own, spec_.logit_scale, outputs.size());
+      if (spec_.logit_softcap > 0) kernels::soft_cap(own, spec_.logit_softcap, outputs.size());
     }
   }
 }
@@ -468,11 +464,14 @@ void Forward::place_heads(const LayerSpec& spec, const LayerWeights& weights, Ra
   const kernels::RopeTable& table = &rope == &spec_.rope ? rope_ : sliding_rope_;
   const auto place = [&](float* x, std::size_t heads, const kernels::AlignedArray<float>& norm,
                          std::size_t row) {
-    for (std::size_t h = 0; spec.qk_norm && h < heads; ++h) {
+    if (spec.qk_norm == QkNorm::kRow) {  // all heads are here: few_rows() sees to it
+      kernels::rms_norm(x, norm.data(), heads * spec.key_dim, spec_.norm_eps, x);
+    }
+    for (std::size_t h = 0; spec.qk_norm == QkNorm::kHead && h < heads; ++h) {
       float* const head = x + h * spec.key_dim;
       kernels::rms_norm(head, norm.data(), spec.key_dim, spec_.norm_eps, head);
     }
-    kernels::rope(x, heads, spec.key_dim, layout, table, positions_[row]);
+    if (spec.rope) kernels::rope(x, heads, spec.key_dim, layout, table, positions_[row]);
   };
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
     place(query_.data() + r * query_stride_ + share.query_heads.begin * spec.key_dim,
@@ -508,7 +507,12 @@ void Forward::add_product(const Matrix& matrix, const kernels::AlignedArray<floa
   if (outputs.empty()) return;
   kernels::linear(matrix.linear, in, {in_row, in_row + rows.size()}, panels, out, embedding_);
   add_bias(out, rows.size(), embedding_, outputs, bias);
-  if (normed_later) return;
+  if (!normed_later) join_stream(rows, outputs, out);
+}
+
+/// Adds the outputs `outputs` of finished rows to the stream's rows `rows`; `out` begins with the
+/// row of rows.begin.
+void Forward::join_stream(Range rows, Range outputs, float* out) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     float* const row = out + r * embedding_ + outputs.begin;
     if (spec_.residual_scale != 1.0F) kernels::scale(row, spec_.residual_scale, outputs.size());
@@ -516,62 +520,29 @@ void Forward::add_product(const Matrix& matrix, const kernels::AlignedArray<floa
   }
 }
 
-/// Adds the normed rows of a finished product to the stream's rows `rows`; `out` begins with the
+/// Norms the rows of a finished product, which join the stream's rows `rows`; `out` begins with the
 /// product of rows.begin.
-void Forward::add_normed(const kernels::AlignedArray<float>& post_norm, Range rows, float* out) {
-  for (std::size_t r = rows.begin; r < rows.end; ++r) {
-    float* const row = out + (r - rows.begin) * embedding_;
-    kernels::rms_norm(row, post_norm.data(), embedding_, spec_.norm_eps, row);
-    if (spec_.residual_scale != 1.0F) kernels::scale(row, spec_.residual_scale, embedding_);
-    kernels::add(stream_row(r), row, embedding_);
+void Forward::add_normed(const Norm& post_norm, Range rows, float* out) {
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    apply_norm(post_norm, out + r * embedding_, out + r * embedding_);
   }
-}
-
-void Forward::activate(const float* gate, const float* up, std::size_t n, float* out) const {
-  switch (spec_.activation) {
-    case Activation::kSilu:
-      kernels::silu_mul(gate, up, n, out);
-      break;
-    case Activation::kGeluTanh:
-      kernels::gelu_mul(gate, up, n, out);
-      break;
-  }
+  join_stream(rows, {0, embedding_}, out);
 }
 
 /// The few-rows schedule's norm: by each thread for itself, or divided with a barrier behind.
-Forward::Normed Forward::norm(const kernels::AlignedArray<float>& weight, uint32_t row_count,
-                              bool with_rest, const Context& context) {
+Forward::Normed Forward::norm(const Norm& norm, uint32_t row_count, bool with_rest,
+                              const Context& context) {
   const bool solo = row_count <= kSoloRows;
   ThreadScratch& own = threads_[context.index()];
   Activations& out = solo ? own.embedding : normed_;
   Activations& rest = solo ? own.embedding_rest : normed_rest_;
   const Range rows = solo ? Range{0, row_count} : share_rows(context, row_count);
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
-    kernels::rms_norm_quantize(stream_row(r), weight.data(), spec_.norm_eps, out, r,
-                               with_rest ? &rest : nullptr);
+    apply_norm(norm, stream_row(r), out.row(r));
+    out.quantize(r, with_rest ? &rest : nullptr);
   }
   if (!solo) context.barrier();
   return {out, rest};
-}
-
-/// scratch.ffn = quantised act(gate) * up of scratch.embedding's first `rows` rows.
-void Forward::ffn_tile(const LayerWeights& weights, ThreadScratch& scratch, uint32_t rows) {
-  constexpr std::size_t kChunkPanels = kFfnChunk / kPanelOutputs;
-  const std::size_t panels = weights.gate.linear.panels();
-  for (std::size_t first = 0; first < panels; first += kChunkPanels) {
-    const Range chunk = {first, std::min(first + kChunkPanels, panels)};
-    const Range outputs = outputs_of(chunk, ffn_);
-    // linear() places output o at out + o: shift so that the chunk's first output comes first.
-    float* const gate = scratch.gate.data() - outputs.begin;
-    float* const up = scratch.up.data() - outputs.begin;
-    kernels::linear(weights.gate.linear, scratch.embedding, {0, rows}, chunk, gate, kFfnChunk);
-    kernels::linear(weights.up.linear, scratch.embedding, {0, rows}, chunk, up, kFfnChunk);
-    for (std::size_t r = 0; r < rows; ++r) {
-      activate(scratch.gate.data() + r * kFfnChunk, scratch.up.data() + r * kFfnChunk,
-               outputs.size(), scratch.ffn.row(r) + outputs.begin);
-    }
-  }
-  for (std::size_t r = 0; r < rows; ++r) scratch.ffn.quantize(r);
 }
 
 /// KV heads first, then query heads, as units of whole panels, dealt out by their cumulative cost:

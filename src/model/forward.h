@@ -68,6 +68,17 @@ class Forward {
   using Context = kernels::ThreadPool::Context;
   using Range = kernels::Range;
 
+  /// Rows whose norms and quantised forms every thread makes for itself: one row of 576 values
+  /// takes about as long as a barrier (0.2 us), and saves one.
+  static constexpr uint32_t kSoloRows = 4;
+  /// Rows of a tile of the many-rows schedule: a multiple of the 12 and 8 rows that linear() takes
+  /// at a time. Its activations, 48 * (576 + 1536) * (4 + 1) bytes for the smallest models, 0.5 MB,
+  /// leave room for panels of weights in a 1 MB L2 cache.
+  static constexpr uint32_t kTileRows = 48;
+  /// Outputs of gate and up that are computed before their product is taken: 32 rows of both are 64
+  /// KiB.
+  static constexpr uint32_t kFfnChunk = 256;
+
   /// What one thread works in.
   struct ThreadScratch {
     kernels::Activations embedding;              // [kTileRows][embedding]
@@ -77,6 +88,11 @@ class Forward {
     kernels::AlignedArray<float> out;            // [kTileRows][embedding]
     kernels::AlignedArray<float> gate, up;       // [kTileRows][kFfnChunk]
     kernels::AlignedArray<float> value_rest;     // [kTileRows][kv_heads * value_dim]
+    // Of a model with experts.
+    kernels::Activations chosen;          // [kTileRows][embedding]: rows of one expert
+    kernels::Activations expert, shared;  // [kTileRows][experts.ffn], [shared_ffn]
+    kernels::AlignedArray<float> mixed;   // [kTileRows][embedding]
+    kernels::AlignedArray<float> router;  // [experts.count]
   };
   /// Normed rows, and what their int8 form leaves over, as int8 again: with both, an activation has
   /// 16 bits. V reads both. Of all weights V suffers most from 8-bit activations (with f32 ones for
@@ -86,6 +102,13 @@ class Forward {
   struct Normed {
     const kernels::Activations& rows;
     const kernels::Activations& rest;
+  };
+  /// The experts of a row in ascending order, which is also the order in which what they give is
+  /// added up, and their weights.
+  struct Route {
+    uint32_t* experts;  // [experts.used]
+    float* weights;     // [experts.used]
+    float* shared;      // of the shared expert
   };
   /// Heads that one thread computes in the few-rows schedule.
   struct HeadShare {
@@ -114,11 +137,29 @@ class Forward {
   void add_product(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
                    const kernels::Activations& in, uint32_t in_row, Range rows, Range panels,
                    bool normed_later, float* out);
-  void add_normed(const kernels::AlignedArray<float>& post_norm, Range rows, float* out);
+  void join_stream(Range rows, Range outputs, float* out);
+  void add_normed(const Norm& post_norm, Range rows, float* out);
   void activate(const float* gate, const float* up, std::size_t n, float* out) const;
-  Normed norm(const kernels::AlignedArray<float>& weight, uint32_t row_count, bool with_rest,
-              const Context& context);
-  void ffn_tile(const LayerWeights& weights, ThreadScratch& scratch, uint32_t rows);
+  void apply_norm(const Norm& norm, const float* x, float* out) const;
+  Normed norm(const Norm& norm, uint32_t row_count, bool with_rest, const Context& context);
+  void attention_out_few(std::size_t layer, uint32_t rows, const Context& context);
+  void activate_few(const FeedForward& ffn, const kernels::Activations& in, Range in_rows,
+                    Range panels, std::size_t scratch_at, kernels::Activations& out,
+                    std::size_t out_row);
+  const kernels::Activations& quantized(kernels::Activations& shared, kernels::Activations& own,
+                                        uint32_t rows, const Context& context) const;
+  void meet_and_norm(const Norm& post_norm, uint32_t rows, const Context& context);
+  void ffn_tile(const FeedForward& ffn, const kernels::Activations& in, uint32_t rows,
+                ThreadScratch& scratch, kernels::Activations& out);
+
+  void make_expert_scratch();
+  Route route_of(std::size_t row);
+  void choose_experts(const ExpertWeights& weights, const kernels::Activations& in,
+                      std::size_t in_row, ThreadScratch& scratch, Route route) const;
+  void activate_experts_few(const ExpertWeights& weights, const kernels::Activations& in,
+                            uint32_t rows, const Context& context);
+  void mix_experts_few(const ExpertWeights& weights, uint32_t rows, const Context& context);
+  void mix_experts_tile(const ExpertWeights& weights, Range rows, ThreadScratch& scratch);
   HeadShare head_share(const LayerSpec& spec, const Context& context) const;
   kernels::PagedLayer paged_layer(const LayerSpec& spec) const;
   float* stream_row(std::size_t row) { return stream_.data() + row * spec_.embedding; }
@@ -151,6 +192,12 @@ class Forward {
   kernels::Activations activated_;                // [few rows][ffn]
   kernels::AlignedArray<float> gate_, up_, out_;  // [few rows][ffn], [few rows][embedding]
   kernels::AlignedArray<float> value_rest_;       // [few rows][kv_heads * value_dim]
+  // Experts: routes of rows of the step; what the few-rows schedule's rows activate.
+  std::vector<uint32_t> route_experts_;    // [rows_max][experts.used]
+  std::vector<float> route_weights_;       // [rows_max][experts.used]
+  std::vector<float> route_shared_;        // [rows_max]
+  kernels::Activations expert_activated_;  // [few rows * experts.used][experts.ffn]
+  kernels::Activations shared_activated_;  // [few rows][shared_ffn]
 
   std::vector<ThreadScratch> threads_;
   LazyFloats logits_;  // [rows_max][vocab_size]

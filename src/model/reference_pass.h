@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests only: the forward pass of a decoder as the papers write it, in doubles, over weights
 // given as plain floats. No cache, no blocks, no threads; what the executor computes must come
-// close to this. Source: Vaswani et al. 2017, section 3.2; Touvron et al. 2023; Su et al. 2021
-// (rope); Gemma Team 2025 (norms of heads and behind a layer's parts).
+// close to this. It knows what the architectures llama and gemma3 have; the others are held against
+// a published implementation's logits (tests/golden/architectures_test.cc). Source: Vaswani et al.
+// 2017, section 3.2; Touvron et al. 2023; Su et al. 2021 (rope); Gemma Team 2025 (norms of heads
+// and behind a layer's parts).
 #pragma once
 
 #include <algorithm>
@@ -48,7 +50,7 @@ inline void rotate(Row& x, uint32_t dim, const RopeSpec& rope, const std::vector
   for (std::size_t head = 0; head < x.size(); head += dim) {
     for (uint32_t i = 0; i < rope.dims / 2; ++i) {
       double angle = std::pow(rope.base, -2.0 * i / rope.dims) * rope.position_scale * position;
-      if (rope.has_factors) angle /= double{factors[i]};
+      if (rope.factors == RopeFactors::kOne) angle /= double{factors[i]};
       const bool neox = rope.kind == RopeKind::kNeox;
       double& a = x[head + (neox ? i : 2 * i)];
       double& b = x[head + (neox ? i + rope.dims / 2 : 2 * i + 1)];
@@ -104,7 +106,7 @@ inline std::vector<Row> reference_logits(const ModelSpec& spec, const WeightLook
         add(keys[t], tensor("attn_k.bias"));
         add(values[t], tensor("attn_v.bias"));
       }
-      if (layer.qk_norm) {
+      if (layer.qk_norm == QkNorm::kHead) {
         norm_heads(query, tensor("attn_q_norm.weight"), double{spec.norm_eps});
         norm_heads(keys[t], tensor("attn_k_norm.weight"), double{spec.norm_eps});
       }

@@ -24,17 +24,50 @@ namespace pagewise::model {
 /// (i, i + dims / 2).
 enum class RopeKind : uint8_t { kNormal, kNeox };
 
+/// Divisors of the pairs' angles that a file brings as tensors of [dims / 2] f32. `kOne`:
+/// rope_freqs.weight (Llama 3.1 and later). `kShort`, `kLong`: rope_factors_short.weight and
+/// rope_factors_long.weight (LongRoPE), of which one holds for all that a process computes.
+enum class RopeFactors : uint8_t { kNone, kOne, kShort, kLong };
+
+/// The angle of pair i at position p is p * frequency(i) / factor[i], with frequency(i) between
+/// base^(-2i / dims) and the same times position_scale: see rope_frequency().
 struct RopeSpec {
   RopeKind kind = RopeKind::kNormal;
   uint32_t dims = 0;  // leading elements of each head that rotate; even
-  double base =
-      10000.0;  // angle of pair i at position p: p * base^(-2i / dims) * position_scale / factor[i]
-  double position_scale = 1.0;  // linear scaling: 1 / factor
-  bool has_factors = false;  // tensor rope_freqs.weight: one divisor per pair (Llama 3.1 and later)
+  double base = 10000.0;
+  double position_scale = 1.0;  // linear scaling and YaRN: 1 / factor
+  double magnitude = 1.0;       // multiplies cos and sin (YaRN, LongRoPE)
+  bool ramp = false;            // YaRN: pairs up to ramp_begin keep their frequency, those from
+  double ramp_begin = 0;        // ramp_end on are scaled by position_scale, a line in between
+  double ramp_end = 0;
+  RopeFactors factors = RopeFactors::kNone;
+  uint32_t short_context = 0;  // kShort, kLong: contexts up to this take the short factors
+
+  bool operator==(const RopeSpec&) const = default;
 };
 
+/// Radians per position of pair `i`, before factors.
+double rope_frequency(const RopeSpec& rope, uint32_t i);
+
 enum class AttentionKind : uint8_t { kFull, kSliding };
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+/// `kSilu`, `kGeluTanh`: the gate's; the up projection is multiplied by it. `kGeluOnly`: there is
+/// no gate, the up projection itself is activated.
+enum class Activation : uint8_t { kSilu, kGeluTanh, kGeluOnly };
+/// `kLayer` takes the mean away first; its biases are the tensors NAME.bias, where the file has
+/// them.
+enum class NormKind : uint8_t { kRms, kLayer };
+/// What the RMS norm before rope spans: tensors attn_q_norm.weight and attn_k_norm.weight, of
+/// [key_dim] or of [heads * key_dim] and [kv_heads * key_dim].
+enum class QkNorm : uint8_t { kNone, kHead, kRow };
+
+/// Feed-forward parts of which a router picks a few for each row (mixture of experts).
+struct ExpertSpec {
+  uint32_t count = 0;       // 0: one dense feed-forward part
+  uint32_t used = 0;        // of each row
+  uint32_t ffn = 0;         // width of one
+  uint32_t shared_ffn = 0;  // width of the one that every row takes, too; 0: none
+  bool normalize = false;   // the weights of those picked are divided by their sum
+};
 
 struct LayerSpec {
   AttentionKind attention = AttentionKind::kFull;
@@ -48,18 +81,26 @@ struct LayerSpec {
   uint32_t group_layer = 0;  // this layer's number within its group
   bool qkv_bias = false;     // tensors attn_q.bias, attn_k.bias, attn_v.bias
   bool output_bias = false;  // tensor attn_output.bias
-  bool qk_norm = false;     // tensors attn_q_norm.weight, attn_k_norm.weight: RMS norm of each head
-                            // before rope
+  bool fused_qkv = false;    // attn_qkv.weight and .bias instead: rows of Q, then K, then V
+  bool fused_gate = false;   // ffn_up.weight has 2 * ffn rows: the gate's, then its own
+  bool rope = true;          // false: Q and K do not rotate (NoPE)
+  QkNorm qk_norm = QkNorm::kNone;
+  bool pre_norms = true;    // tensors attn_norm.weight, ffn_norm.weight
   bool post_norms = false;  // tensors post_attention_norm.weight, post_ffw_norm.weight: RMS norm of
                             // what attention and feed-forward give, before it joins the stream
+  bool parallel = false;    // attention and feed-forward read the same stream, and both join it
+  bool parallel_norm = false;  // parallel: feed-forward has a norm of its own, and attention reads
+                               // attn_norm_2.weight (Falcon); else both read attn_norm.weight
 };
 
 struct ModelSpec {
-  std::string architecture;  // "llama", "gemma3"
+  std::string architecture;  // as supported_architectures() has it
   std::string name;          // general.name, or empty
   uint32_t vocab_size = 0;
   uint32_t embedding = 0;  // width of the residual stream
   uint32_t context = 0;    // positions the model was made for
+  NormKind norm = NormKind::kRms;
+  bool norm_bias = false;  // kLayer: with biases
   float norm_eps = 0.0F;
   Activation activation = Activation::kSilu;
   RopeSpec rope;
@@ -68,7 +109,10 @@ struct ModelSpec {
   float embedding_scale = 1.0F;          // multiplies the embedding row
   float attention_scale = 0.0F;  // multiplies q.k before the softmax; 1 / sqrt(key_dim) unless told
   float residual_scale = 1.0F;   // multiplies what attention and feed-forward add to the stream
-  float logit_scale = 1.0F;      // multiplies the logits
+  float attention_softcap = 0.0F;  // c > 0: scores become c * tanh(score / c)
+  float logit_scale = 1.0F;        // multiplies the logits
+  float logit_softcap = 0.0F;      // c > 0: logits become c * tanh(logit / c)
+  ExpertSpec experts;
   std::vector<LayerSpec> layers;
   uint64_t parameters = 0;    // elements of all tensors the model uses
   uint64_t weight_bytes = 0;  // their bytes in the file
@@ -81,6 +125,10 @@ struct ModelSpec {
 
 /// Architectures that spec_from_gguf() knows.
 std::vector<std::string_view> supported_architectures();
+
+/// For a process that uses at most `context` positions: some models have rope factors of their own
+/// for short contexts. To be called before weights are loaded.
+void limit_context(ModelSpec& spec, uint32_t context);
 
 /// Reads metadata and the tensor list; tensor bytes are not touched (a file opened header_only will
 /// do). Errors: kUnsupported naming the architecture or feature; kMalformed naming the key or

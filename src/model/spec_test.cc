@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -75,14 +76,17 @@ TEST(ModelSpec, ReadsHeadSizesBiasesFactorsAndAnUntiedHead) {
   EXPECT_TRUE(spec->layers[0].qkv_bias);
   EXPECT_TRUE(spec->layers[0].output_bias);
   EXPECT_EQ(spec->rope.dims, 20U);
-  EXPECT_TRUE(spec->rope.has_factors);
+  EXPECT_EQ(spec->rope.factors, RopeFactors::kOne);
   EXPECT_DOUBLE_EQ(spec->rope.position_scale, 0.25);
 }
 
 TEST(ModelSpec, RefusesAnotherArchitectureByNameWithTheOnesItKnows) {
   ModelFile file = llama_model({});
   file.put_string("general.architecture", "mamba");
-  expect_error(file, ErrorCode::kUnsupported, {"'mamba'", "supported: llama, gemma3"});
+  expect_error(file, ErrorCode::kUnsupported,
+               {"'mamba'",
+                "supported: llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma, gemma2, gemma3, phi3, "
+                "granite, smollm3, olmo2, command-r, cohere2, falcon"});
 }
 
 TEST(ModelSpec, NamesAMissingKey) {
@@ -157,16 +161,53 @@ TEST(ModelSpec, RefusesScalesThatItWouldLeaveOut) {
   }
 }
 
-TEST(ModelSpec, RefusesExpertsWindowsAndUnknownRopeScalingByName) {
-  ModelFile experts = llama_model({});
-  experts.put_uint("llama.expert_count", 8);
-  expect_error(experts, ErrorCode::kUnsupported, {"llama.expert_count = 8"});
-  ModelFile window = llama_model({});
-  window.put_uint("llama.attention.sliding_window", 4);
-  expect_error(window, ErrorCode::kUnsupported, {"llama.attention.sliding_window at offset "});
-  ModelFile yarn = llama_model({});
-  yarn.put_string("llama.rope.scaling.type", "yarn");
-  expect_error(yarn, ErrorCode::kUnsupported, {"'yarn'"});
+TEST(ModelSpec, RefusesUnknownRopeScalingByName) {
+  ModelFile file = llama_model({});
+  file.put_string("llama.rope.scaling.type", "dynamic");
+  expect_error(file, ErrorCode::kUnsupported, {"'dynamic'", "supported: none, linear, yarn"});
+}
+
+TEST(ModelSpec, ReadsAWindowOfAllLayersAndIgnoresOneAsWideAsTheContext) {
+  ModelFile file = llama_model({});
+  file.put_uint("llama.attention.sliding_window", 40);
+  const Result<ModelSpec> spec = spec_of(file);
+  ASSERT_TRUE(spec.has_value()) << spec.error().message;
+  for (const LayerSpec& layer : spec->layers) {
+    EXPECT_EQ(layer.attention, AttentionKind::kSliding);
+    EXPECT_EQ(layer.window, 40U);
+  }
+  file.put_uint("llama.attention.sliding_window", 4096);
+  const Result<ModelSpec> wide = spec_of(file);
+  ASSERT_TRUE(wide.has_value()) << wide.error().message;
+  EXPECT_EQ(wide->layers[1].attention, AttentionKind::kFull);
+}
+
+TEST(ModelSpec, ReadsYarnAndRefusesWhatItDoesNotCompute) {
+  ModelFile file = llama_model({});
+  file.put_string("llama.rope.scaling.type", "yarn");
+  expect_error(file, ErrorCode::kMalformed, {"original_context_length", "missing"});
+  file.put_float("llama.rope.scaling.factor", 4.0F);
+  file.put_uint("llama.rope.scaling.original_context_length", 1024);
+  const Result<ModelSpec> spec = spec_of(file);
+  ASSERT_TRUE(spec.has_value()) << spec.error().message;
+  EXPECT_NEAR(spec->rope.magnitude, 1.0 + 0.1 * std::log(4.0), 1e-12);
+  // Pair 0 turns 163 times within 1,024 positions and keeps its frequency, the last one not once.
+  EXPECT_DOUBLE_EQ(rope_frequency(spec->rope, 0), 1.0);
+  EXPECT_NEAR(rope_frequency(spec->rope, 7), std::pow(10000.0, -14.0 / 16) / 4, 1e-12);
+  file.put_float("llama.rope.scaling.yarn_log_multiplier", 0.1F);
+  expect_error(file, ErrorCode::kUnsupported, {"yarn_log_multiplier"});
+}
+
+TEST(ModelSpec, RefusesExpertsThatAreRoutedInAnotherWayByName) {
+  ModelFile file = llama_model({});
+  file.put_uint("llama.expert_count", 8);
+  expect_error(file, ErrorCode::kMalformed, {"llama.expert_used_count", "missing"});
+  file.put_uint("llama.expert_used_count", 9);
+  expect_error(file, ErrorCode::kMalformed, {"llama.expert_used_count is 9", "1 to 8"});
+  file.put_uint("llama.expert_used_count", 2);
+  expect_error(file, ErrorCode::kMalformed, {"tensor blk.0.ffn_gate_inp.weight: missing"});
+  file.put_uint("llama.expert_gating_func", 2);
+  expect_error(file, ErrorCode::kUnsupported, {"llama.expert_gating_func"});
 }
 
 LlamaShape gemma3_shape() {
@@ -193,7 +234,8 @@ TEST(ModelSpec, ReadsAGemma3FileWithTwoKindsOfLayers) {
     EXPECT_EQ(spec->layers[l].group, 1U);
     EXPECT_DOUBLE_EQ(spec->rope_of(spec->layers[l]).position_scale, 0.125);
   }
-  EXPECT_TRUE(spec->layers[1].qk_norm && spec->layers[1].post_norms);
+  EXPECT_EQ(spec->layers[1].qk_norm, QkNorm::kHead);
+  EXPECT_TRUE(spec->layers[1].pre_norms && spec->layers[1].post_norms);
   ASSERT_TRUE(make_geometry(*spec, 32, KvType::kF16, KvType::kF16).has_value());
 }
 

@@ -3,10 +3,12 @@
 // whole random models of any llama or gemma3 shape.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,6 +46,24 @@ class ModelFile {
   }
   void remove_tensor(std::string_view name) {
     std::erase_if(tensors_, [&](const TensorEntry& entry) { return entry.name == name; });
+  }
+
+  /// Puts matrices one behind the other into a new one, row by row.
+  void fuse(std::initializer_list<std::string> names, std::string into) {
+    TensorEntry fused;
+    for (const std::string& name : names) {
+      const auto entry = std::find_if(tensors_.begin(), tensors_.end(),
+                                      [&](const TensorEntry& t) { return t.name == name; });
+      PW_CHECK(entry != tensors_.end() && entry->shape.size() == 2);
+      if (fused.bytes.empty()) {
+        fused = {std::move(into), entry->type, {entry->shape[0], 0}, ""};
+      }
+      PW_CHECK(entry->type == fused.type && entry->shape[0] == fused.shape[0]);
+      fused.shape[1] += entry->shape[1];
+      fused.bytes += entry->bytes;
+      tensors_.erase(entry);
+    }
+    tensors_.push_back(std::move(fused));
   }
 
   std::string bytes() const {

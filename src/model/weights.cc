@@ -20,37 +20,59 @@ using kernels::AlignedArray;
 class Loader {
  public:
   Loader(const gguf::File& file, const ModelSpec& spec, const std::function<void(double)>& progress)
-      : file_(file), bytes_total_(spec.weight_bytes), progress_(progress) {}
+      : file_(file), spec_(spec), progress_(progress) {}
 
-  Result<Matrix> matrix(const std::string& name) {
+  Result<Matrix> matrix(const std::string& name) { return matrix(name, {0, find(name).rows()}); }
+
+  /// The matrix of some rows of a tensor: several matrices may stand in one, each in rows of its
+  /// own.
+  Result<Matrix> matrix(const std::string& name, kernels::Range rows) {
     const gguf::Tensor& tensor = find(name);
     Matrix out;
-    std::span<const std::byte> data = file_.data(tensor);
+    const uint64_t row_bytes = kernels::row_bytes(tensor.type, tensor.columns());
+    std::span<const std::byte> data =
+        file_.data(tensor).subspan(rows.begin * row_bytes, rows.size() * row_bytes);
     if (!kernels::linear_packs(tensor.type)) {
       out.raw = copy(data);
       data = {out.raw.data(), out.raw.size()};
     }
-    auto packed = kernels::LinearWeights::pack(tensor.type, tensor.rows(), tensor.columns(), data);
+    auto packed = kernels::LinearWeights::pack(tensor.type, rows.size(), tensor.columns(), data);
     if (!packed) return named(name, packed.error());
     out.linear = std::move(*packed);
     bytes_ += out.linear.bytes();
-    count(tensor);
+    count(tensor, data.size());
     return out;
   }
 
   Result<AlignedArray<float>> vector(const std::string& name) {
+    return vector(name, {0, find(name).columns()});
+  }
+
+  Result<AlignedArray<float>> vector(const std::string& name, kernels::Range elements) {
     const gguf::Tensor& tensor = find(name);
-    const std::span<const std::byte> data = file_.data(tensor);
-    PW_CHECK(tensor.type == TensorType::kF32 && data.size() % sizeof(float) == 0);
-    AlignedArray<float> out(data.size() / sizeof(float));
+    PW_CHECK(tensor.type == TensorType::kF32);
+    const std::span<const std::byte> data =
+        file_.data(tensor).subspan(elements.begin * sizeof(float), elements.size() * sizeof(float));
+    AlignedArray<float> out(elements.size());
     std::memcpy(out.data(), data.data(), data.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (!std::isfinite(out[i])) {
-        return named(name, {ErrorCode::kMalformed, fmt::format("element {} is not finite", i)});
+        return named(name, {ErrorCode::kMalformed,
+                            fmt::format("element {} is not finite", elements.begin + i)});
       }
     }
     bytes_ += data.size();
-    count(tensor);
+    count(tensor, data.size());
+    return out;
+  }
+
+  /// `name` without its ".weight".
+  Result<Norm> norm(const std::string& name) {
+    Norm out;
+    PW_ASSIGN_OR_RETURN(out.weight, vector(name + ".weight"));
+    if (spec_.norm_bias) {
+      PW_ASSIGN_OR_RETURN(out.bias, vector(name + ".bias"));
+    }
     return out;
   }
 
@@ -66,7 +88,7 @@ class Loader {
     out.embedding_row_bytes = kernels::row_bytes(tensor.type, tensor.columns());
     out.embeddings = copy(file_.data(tensor));
     bytes_ += out.embeddings.size();
-    count(tensor);
+    count(tensor, tensor.bytes);
     if (!also_head) return Status::ok();
     // Of a type that is decoded when used the head reads the same bytes.
     auto packed = kernels::LinearWeights::pack(tensor.type, tensor.rows(), tensor.columns(),
@@ -76,6 +98,9 @@ class Loader {
     return Status::ok();
   }
 
+  Error named(const std::string& name, const Error& error) const {
+    return {error.code, fmt::format("{}: tensor {}: {}", file_.path(), name, error.message)};
+  }
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -89,25 +114,130 @@ class Loader {
     std::memcpy(out.data(), data.data(), data.size());
     return out;
   }
-  Error named(const std::string& name, const Error& error) const {
-    return {error.code, fmt::format("{}: tensor {}: {}", file_.path(), name, error.message)};
-  }
   /// What is read is not needed again: the file never stands in memory beside its packed form.
-  void count(const gguf::Tensor& tensor) {
+  void count(const gguf::Tensor& tensor, uint64_t bytes) {
     file_.drop_pages(tensor);
-    bytes_done_ += tensor.bytes;
+    bytes_done_ += bytes;
     if (progress_) {
       progress_(static_cast<double>(bytes_done_) /
-                static_cast<double>(std::max<uint64_t>(bytes_total_, 1)));
+                static_cast<double>(std::max<uint64_t>(spec_.weight_bytes, 1)));
     }
   }
 
   const gguf::File& file_;
-  const uint64_t bytes_total_;
+  const ModelSpec& spec_;
   const std::function<void(double)>& progress_;
   uint64_t bytes_done_ = 0;
   uint64_t bytes_ = 0;
 };
+
+/// Divisors of rope's angles. Errors: kMalformed naming the tensor and the element.
+Result<std::vector<double>> load_rope_factors(Loader& loader, const ModelSpec& spec) {
+  std::vector<double> out;
+  if (spec.rope.factors == RopeFactors::kNone) return out;
+  const char* name = spec.rope.factors == RopeFactors::kOne     ? "rope_freqs.weight"
+                     : spec.rope.factors == RopeFactors::kShort ? "rope_factors_short.weight"
+                                                                : "rope_factors_long.weight";
+  PW_ASSIGN_OR_RETURN(const AlignedArray<float> factors, loader.vector(name));
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0)) {
+      return loader.named(name,
+                          {ErrorCode::kMalformed,
+                           fmt::format("element {} is {}, expected more than 0", i, factors[i])});
+    }
+    out.push_back(double{factors[i]});
+  }
+  return out;
+}
+
+Status load_attention(Loader& loader, const std::string& prefix, const LayerSpec& spec,
+                      LayerWeights& out) {
+  const std::size_t query = std::size_t{spec.heads} * spec.key_dim;
+  const std::size_t key = query + std::size_t{spec.kv_heads} * spec.key_dim;
+  const std::size_t value = key + std::size_t{spec.kv_heads} * spec.value_dim;
+  if (spec.fused_qkv) {
+    const std::string name = prefix + "attn_qkv.weight";
+    PW_ASSIGN_OR_RETURN(out.query, loader.matrix(name, {0, query}));
+    PW_ASSIGN_OR_RETURN(out.key, loader.matrix(name, {query, key}));
+    PW_ASSIGN_OR_RETURN(out.value, loader.matrix(name, {key, value}));
+  } else {
+    PW_ASSIGN_OR_RETURN(out.query, loader.matrix(prefix + "attn_q.weight"));
+    PW_ASSIGN_OR_RETURN(out.key, loader.matrix(prefix + "attn_k.weight"));
+    PW_ASSIGN_OR_RETURN(out.value, loader.matrix(prefix + "attn_v.weight"));
+  }
+  PW_ASSIGN_OR_RETURN(out.output, loader.matrix(prefix + "attn_output.weight"));
+  if (spec.qkv_bias && spec.fused_qkv) {
+    const std::string name = prefix + "attn_qkv.bias";
+    PW_ASSIGN_OR_RETURN(out.query_bias, loader.vector(name, {0, query}));
+    PW_ASSIGN_OR_RETURN(out.key_bias, loader.vector(name, {query, key}));
+    PW_ASSIGN_OR_RETURN(out.value_bias, loader.vector(name, {key, value}));
+  } else if (spec.qkv_bias) {
+    PW_ASSIGN_OR_RETURN(out.query_bias, loader.vector(prefix + "attn_q.bias"));
+    PW_ASSIGN_OR_RETURN(out.key_bias, loader.vector(prefix + "attn_k.bias"));
+    PW_ASSIGN_OR_RETURN(out.value_bias, loader.vector(prefix + "attn_v.bias"));
+  }
+  if (spec.output_bias) {
+    PW_ASSIGN_OR_RETURN(out.output_bias, loader.vector(prefix + "attn_output.bias"));
+  }
+  if (spec.qk_norm != QkNorm::kNone) {
+    PW_ASSIGN_OR_RETURN(out.query_norm, loader.vector(prefix + "attn_q_norm.weight"));
+    PW_ASSIGN_OR_RETURN(out.key_norm, loader.vector(prefix + "attn_k_norm.weight"));
+  }
+  return Status::ok();
+}
+
+Status load_norms(Loader& loader, const std::string& prefix, const LayerSpec& spec,
+                  LayerWeights& out) {
+  if (spec.pre_norms) {
+    PW_ASSIGN_OR_RETURN(out.attention_norm,
+                        loader.norm(prefix + (spec.parallel_norm ? "attn_norm_2" : "attn_norm")));
+    PW_ASSIGN_OR_RETURN(out.ffn_norm,
+                        loader.norm(prefix + (spec.parallel ? "attn_norm" : "ffn_norm")));
+  }
+  if (spec.post_norms) {
+    PW_ASSIGN_OR_RETURN(out.post_attention_norm, loader.norm(prefix + "post_attention_norm"));
+    PW_ASSIGN_OR_RETURN(out.post_ffn_norm, loader.norm(prefix + "post_ffw_norm"));
+  }
+  return Status::ok();
+}
+
+Status load_experts(Loader& loader, const std::string& prefix, const ExpertSpec& spec,
+                    std::size_t embedding, ExpertWeights& out) {
+  PW_ASSIGN_OR_RETURN(out.router, loader.matrix(prefix + "ffn_gate_inp.weight"));
+  for (std::size_t e = 0; e < spec.count; ++e) {
+    const kernels::Range inner = {e * spec.ffn, (e + 1) * spec.ffn};
+    const kernels::Range outer = {e * embedding, (e + 1) * embedding};
+    FeedForward& expert = out.experts.emplace_back();
+    PW_ASSIGN_OR_RETURN(expert.gate, loader.matrix(prefix + "ffn_gate_exps.weight", inner));
+    PW_ASSIGN_OR_RETURN(expert.up, loader.matrix(prefix + "ffn_up_exps.weight", inner));
+    PW_ASSIGN_OR_RETURN(expert.down, loader.matrix(prefix + "ffn_down_exps.weight", outer));
+  }
+  if (spec.shared_ffn == 0) return Status::ok();
+  PW_ASSIGN_OR_RETURN(out.shared_gate, loader.matrix(prefix + "ffn_gate_inp_shexp.weight"));
+  PW_ASSIGN_OR_RETURN(out.shared.gate, loader.matrix(prefix + "ffn_gate_shexp.weight"));
+  PW_ASSIGN_OR_RETURN(out.shared.up, loader.matrix(prefix + "ffn_up_shexp.weight"));
+  PW_ASSIGN_OR_RETURN(out.shared.down, loader.matrix(prefix + "ffn_down_shexp.weight"));
+  return Status::ok();
+}
+
+Status load_feed_forward(Loader& loader, const std::string& prefix, const LayerSpec& layer,
+                         const ModelSpec& spec, LayerWeights& out) {
+  if (spec.experts.count != 0) {
+    return load_experts(loader, prefix, spec.experts, spec.embedding, out.experts);
+  }
+  const std::string up = prefix + "ffn_up.weight";
+  if (layer.fused_gate) {
+    PW_ASSIGN_OR_RETURN(out.ffn.gate, loader.matrix(up, {0, layer.ffn}));
+    PW_ASSIGN_OR_RETURN(out.ffn.up, loader.matrix(up, {layer.ffn, std::size_t{layer.ffn} * 2}));
+  } else {
+    if (spec.activation != Activation::kGeluOnly) {
+      PW_ASSIGN_OR_RETURN(out.ffn.gate, loader.matrix(prefix + "ffn_gate.weight"));
+    }
+    PW_ASSIGN_OR_RETURN(out.ffn.up, loader.matrix(up));
+  }
+  PW_ASSIGN_OR_RETURN(out.ffn.down, loader.matrix(prefix + "ffn_down.weight"));
+  return Status::ok();
+}
 
 Result<ModelWeights> load(const gguf::File& file, const ModelSpec& spec,
                           const std::function<void(double)>& progress) {
@@ -117,49 +247,14 @@ Result<ModelWeights> load(const gguf::File& file, const ModelSpec& spec,
   if (!spec.tied_head) {
     PW_ASSIGN_OR_RETURN(out.head, loader.matrix("output.weight"));
   }
-  PW_ASSIGN_OR_RETURN(out.output_norm, loader.vector("output_norm.weight"));
-  if (spec.rope.has_factors) {
-    PW_ASSIGN_OR_RETURN(const AlignedArray<float> factors, loader.vector("rope_freqs.weight"));
-    for (std::size_t i = 0; i < factors.size(); ++i) {
-      if (!(factors[i] > 0)) {
-        return Error{ErrorCode::kMalformed,
-                     fmt::format("{}: tensor rope_freqs.weight: element {} is {}, expected more "
-                                 "than 0",
-                                 file.path(), i, factors[i])};
-      }
-      out.rope_factors.push_back(double{factors[i]});
-    }
-  }
+  PW_ASSIGN_OR_RETURN(out.output_norm, loader.norm("output_norm"));
+  PW_ASSIGN_OR_RETURN(out.rope_factors, load_rope_factors(loader, spec));
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const auto in_layer = [i](std::string_view name) { return fmt::format("blk.{}.{}", i, name); };
-    LayerWeights layer;
-    PW_ASSIGN_OR_RETURN(layer.attention_norm, loader.vector(in_layer("attn_norm.weight")));
-    PW_ASSIGN_OR_RETURN(layer.query, loader.matrix(in_layer("attn_q.weight")));
-    PW_ASSIGN_OR_RETURN(layer.key, loader.matrix(in_layer("attn_k.weight")));
-    PW_ASSIGN_OR_RETURN(layer.value, loader.matrix(in_layer("attn_v.weight")));
-    PW_ASSIGN_OR_RETURN(layer.output, loader.matrix(in_layer("attn_output.weight")));
-    PW_ASSIGN_OR_RETURN(layer.ffn_norm, loader.vector(in_layer("ffn_norm.weight")));
-    PW_ASSIGN_OR_RETURN(layer.gate, loader.matrix(in_layer("ffn_gate.weight")));
-    PW_ASSIGN_OR_RETURN(layer.up, loader.matrix(in_layer("ffn_up.weight")));
-    PW_ASSIGN_OR_RETURN(layer.down, loader.matrix(in_layer("ffn_down.weight")));
-    if (spec.layers[i].qkv_bias) {
-      PW_ASSIGN_OR_RETURN(layer.query_bias, loader.vector(in_layer("attn_q.bias")));
-      PW_ASSIGN_OR_RETURN(layer.key_bias, loader.vector(in_layer("attn_k.bias")));
-      PW_ASSIGN_OR_RETURN(layer.value_bias, loader.vector(in_layer("attn_v.bias")));
-    }
-    if (spec.layers[i].output_bias) {
-      PW_ASSIGN_OR_RETURN(layer.output_bias, loader.vector(in_layer("attn_output.bias")));
-    }
-    if (spec.layers[i].qk_norm) {
-      PW_ASSIGN_OR_RETURN(layer.query_norm, loader.vector(in_layer("attn_q_norm.weight")));
-      PW_ASSIGN_OR_RETURN(layer.key_norm, loader.vector(in_layer("attn_k_norm.weight")));
-    }
-    if (spec.layers[i].post_norms) {
-      PW_ASSIGN_OR_RETURN(layer.post_attention_norm,
-                          loader.vector(in_layer("post_attention_norm.weight")));
-      PW_ASSIGN_OR_RETURN(layer.post_ffn_norm, loader.vector(in_layer("post_ffw_norm.weight")));
-    }
-    out.layers.push_back(std::move(layer));
+    const std::string prefix = fmt::format("blk.{}.", i);
+    LayerWeights& layer = out.layers.emplace_back();
+    PW_RETURN_IF_ERROR(load_norms(loader, prefix, spec.layers[i], layer));
+    PW_RETURN_IF_ERROR(load_attention(loader, prefix, spec.layers[i], layer));
+    PW_RETURN_IF_ERROR(load_feed_forward(loader, prefix, spec.layers[i], spec, layer));
   }
   out.bytes = loader.bytes();
   file.drop_pages();

@@ -27,19 +27,40 @@ struct Matrix {
   kernels::AlignedArray<std::byte> raw;
 };
 
+/// Weights of a norm of [embedding]. Without any, what is normed stays as it is.
+struct Norm {
+  kernels::AlignedArray<float> weight;
+  kernels::AlignedArray<float> bias;  // empty without
+  bool empty() const { return weight.size() == 0; }
+};
+
+/// One gated (or, with an empty gate, plainly activated) feed-forward part.
+struct FeedForward {
+  Matrix gate, up;  // [ffn][embedding]
+  Matrix down;      // [embedding][ffn]
+};
+
+/// Of a layer with experts.
+struct ExpertWeights {
+  Matrix router;                     // [count][embedding]
+  std::vector<FeedForward> experts;  // [count]
+  FeedForward shared;                // that every row takes; empty without
+  Matrix shared_gate;                // [1][embedding]: sigmoid of its product scales `shared`
+};
+
 struct LayerWeights {
-  kernels::AlignedArray<float> attention_norm;  // [embedding]
-  Matrix query;                                 // [heads * key_dim][embedding]
-  Matrix key;                                   // [kv_heads * key_dim][embedding]
-  Matrix value;                                 // [kv_heads * value_dim][embedding]
+  Norm attention_norm;
+  Matrix query;  // [heads * key_dim][embedding]
+  Matrix key;    // [kv_heads * key_dim][embedding]
+  Matrix value;  // [kv_heads * value_dim][embedding]
   kernels::AlignedArray<float> query_bias, key_bias, value_bias;  // empty without
   Matrix output;                                                  // [embedding][heads * value_dim]
   kernels::AlignedArray<float> output_bias;                       // empty without
-  kernels::AlignedArray<float> query_norm, key_norm;              // [key_dim], empty without
-  kernels::AlignedArray<float> post_attention_norm, post_ffn_norm;  // [embedding], empty without
-  kernels::AlignedArray<float> ffn_norm;                            // [embedding]
-  Matrix gate, up;                                                  // [ffn][embedding]
-  Matrix down;                                                      // [embedding][ffn]
+  kernels::AlignedArray<float> query_norm, key_norm;  // [key_dim] or whole rows; empty without
+  Norm post_attention_norm, post_ffn_norm;
+  Norm ffn_norm;
+  FeedForward ffn;        // empty in a model with experts
+  ExpertWeights experts;  // empty in one without
 };
 
 /// Thread: immutable after load.
@@ -51,10 +72,10 @@ struct ModelWeights {
   uint64_t embedding_row_bytes = 0;
   kernels::ToFloat embedding_decoder = nullptr;
   std::vector<LayerWeights> layers;
-  kernels::AlignedArray<float> output_norm;  // [embedding]
-  Matrix head;                               // [vocab_size][embedding]
-  std::vector<double> rope_factors;          // [rope.dims / 2], empty without
-  uint64_t bytes = 0;                        // memory taken
+  Norm output_norm;
+  Matrix head;                       // [vocab_size][embedding]
+  std::vector<double> rope_factors;  // [rope.dims / 2], empty without
+  uint64_t bytes = 0;                // memory taken
 
   void embed(TokenId token, std::size_t columns, float* out) const {
     if (embeddings.size() == 0) {

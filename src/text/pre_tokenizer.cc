@@ -33,7 +33,23 @@ constexpr const char* kSmollm[] = {"\\p{N}", PW_GPT2};
 constexpr const char* kLlamaBpe[] = {PW_LLAMA3_BEFORE_NUMBER "\\p{N}{1,3}|" PW_LLAMA3_AFTER_NUMBER};
 constexpr const char* kQwen2[] = {PW_LLAMA3_BEFORE_NUMBER "\\p{N}|" PW_LLAMA3_AFTER_NUMBER};
 constexpr const char* kDefault[] = {"[\\p{P}$+<=>^~|]+", PW_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"};
+constexpr const char* kFalcon[] = {"[\\p{P}$+<=>^~|`]+", PW_GPT2, "[0-9][0-9][0-9]"};
+// A word is its capitals, then its small letters; one of the two may be missing.
+#define PW_CAPITALS "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define PW_SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define PW_CASED_WORDS(behind)                                 \
+  "[^\\r\\n\\p{L}\\p{N}]?" PW_CAPITALS "*" PW_SMALL "+" behind \
+  "|[^\\r\\n\\p{L}\\p{N}]?" PW_CAPITALS "+" PW_SMALL "*" behind "|"
+#define PW_CASED_AFTER_NUMBER \
+  " ?[^" PW_SPACE "\\p{L}\\p{N}]+[\\r\\n/]*|[" PW_SPACE "]*[\\r\\n]+|" PW_SPACES
+constexpr const char* kTekken[] = {PW_CASED_WORDS("") "\\p{N}|" PW_CASED_AFTER_NUMBER};
+constexpr const char* kGpt4o[] = {
+    PW_CASED_WORDS("(?:'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD]))?") "\\p{N}{1,3}|" PW_CASED_AFTER_NUMBER};
 
+#undef PW_CASED_AFTER_NUMBER
+#undef PW_CASED_WORDS
+#undef PW_SMALL
+#undef PW_CAPITALS
 #undef PW_LLAMA3_AFTER_NUMBER
 #undef PW_LLAMA3_BEFORE_NUMBER
 #undef PW_CASELESS_CONTRACTIONS
@@ -52,9 +68,17 @@ struct Definition {
 // Source: the published definitions of these names in the GGUF ecosystem, and the `pre_tokenizer`
 // sections of the models' own tokenizer.json.
 constexpr Definition kDefinitions[] = {
-    {"smollm", kSmollm, false, false},    {"gpt-2", kGpt2, false, false},
-    {"llama-bpe", kLlamaBpe, true, true}, {"qwen2", kQwen2, false, false},
-    {"default", kDefault, false, false},
+    {"smollm", kSmollm, false, false},          {"gpt-2", kGpt2, false, false},
+    {"llama-bpe", kLlamaBpe, true, true},       {"qwen2", kQwen2, false, false},
+    {"default", kDefault, false, false},        {"falcon", kFalcon, false, false},
+    {"tekken", kTekken, true, false},   // Mistral Nemo and later
+    {"gpt-4o", kGpt4o, false, false},   // Phi 4 mini
+    {"dbrx", kLlamaBpe, false, false},  // Phi 4
+    {"smaug-bpe", kLlamaBpe, false, false},     {"llama3", kLlamaBpe, true, true},
+    {"llama-v3", kLlamaBpe, true, true},        {"falcon3", kLlamaBpe, true, true},
+    {"deepseek-r1-qwen", kQwen2, false, false}, {"olmo", kGpt2, false, false},
+    {"command-r", kSmollm, false, false},       {"refact", kSmollm, false, false},  // Granite 3
+    {"starcoder", kSmollm, false, false},
 };
 
 struct CodeDeleter {

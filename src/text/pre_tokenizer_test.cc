@@ -33,11 +33,15 @@ std::vector<std::string> split(const PreTokenizer& pre, std::string_view text) {
 
 using Pieces = std::vector<std::string>;
 
+/// A name of each set of expressions; the others are second names.
+constexpr const char* kExpressions[] = {"gpt-2",   "smollm", "llama-bpe", "qwen2",
+                                        "default", "falcon", "tekken",    "gpt-4o"};
+
 TEST(PreTokenizer, CutsAsThePublishedExpressionsDoInAnotherEngine) {
   std::ifstream in(std::string(PAGEWISE_SOURCE_DIR) + "/tests/data/pieces.json");
   const auto expected = parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
   ASSERT_TRUE(expected) << expected.error().message;
-  ASSERT_EQ(expected->as_array().size(), 5u);
+  ASSERT_EQ(expected->as_array().size(), 8u);
   for (const json::value& definition : expected->as_array()) {
     const auto pre = create(std::string_view(definition.at("name").as_string()));
     ASSERT_GE(definition.at("cases").as_array().size(), 200u);
@@ -61,8 +65,27 @@ TEST(PreTokenizer, GroupsDigitsAsEachDefinitionSays) {
   EXPECT_EQ(split(*create("default"), "in 12345"), (Pieces{"in", " ", "123", "45"}));
 }
 
+TEST(PreTokenizer, CutsWordsByTheirCaseWhereTheDefinitionSaysSo) {
+  EXPECT_EQ(split(*create("tekken"), "HTTPServer isn't 12"),
+            (Pieces{"HTTPServer", " isn", "'t", " ", "1", "2"}));
+  EXPECT_EQ(split(*create("gpt-4o"), "camelCase isn't/\n 1234"),
+            (Pieces{"camel", "Case", " isn't", "/\n", " ", "123", "4"}));
+  EXPECT_EQ(split(*create("falcon"), "a `b` 12345"),
+            (Pieces{"a", " ", "`", "b", "`", " ", "123", "45"}));
+}
+
+TEST(PreTokenizer, TakesOnlyLlama3sNamesForItsBosAndItsWholeWords) {
+  for (const char* name : {"llama-bpe", "llama3", "llama-v3", "falcon3"}) {
+    EXPECT_TRUE(create(name)->ignore_merges() && create(name)->add_bos_by_default()) << name;
+  }
+  EXPECT_TRUE(create("tekken")->ignore_merges());
+  for (const char* name : {"dbrx", "smaug-bpe", "qwen2", "refact", "gpt-4o", "tekken"}) {
+    EXPECT_FALSE(create(name)->add_bos_by_default()) << name;
+  }
+}
+
 TEST(PreTokenizer, GivesEveryIllFormedByteAPieceOfItsOwn) {
-  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) {
+  for (const char* name : kExpressions) {
     EXPECT_EQ(split(*create(name), "ab\xFF\xFE cd\xE4\xB8"),
               (Pieces{"ab", "\xFF", "\xFE", " cd", "\xE4", "\xB8"}))
         << name;
@@ -74,7 +97,7 @@ TEST(PreTokenizer, CoversAnyBytesWithPiecesInOrder) {
   const uint64_t seed = testing::test_seed();
   SCOPED_TRACE(::testing::Message() << "PAGEWISE_SEED=" << seed);
   Prng prng(seed);
-  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) {
+  for (const char* name : kExpressions) {
     const auto pre = create(name);
     for (int round = 0; round < 300; ++round) {
       std::string text;
@@ -97,7 +120,7 @@ TEST(PreTokenizer, CoversAnyBytesWithPiecesInOrder) {
 // Each of these would take hours with an expression that backtracks over a run more than once.
 TEST(PreTokenizer, TakesLinearTimeOnRunsOfOneKind) {
   constexpr std::size_t kBytes = 1 << 20;
-  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) {
+  for (const char* name : kExpressions) {
     const auto pre = create(name);
     for (const std::string unit :
          {"a", " ", "\n", " \t", "1", "!", "\xC3\xA9", "\xFF", "a ", " \n", "'"}) {
@@ -112,12 +135,13 @@ TEST(PreTokenizer, TakesLinearTimeOnRunsOfOneKind) {
 }
 
 TEST(PreTokenizer, RefusesAnUnknownNameWithTheListOfThoseOffered) {
-  const auto created = PreTokenizer::create("tekken");
+  const auto created = PreTokenizer::create("viking");
   ASSERT_FALSE(created);
   EXPECT_EQ(created.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(created.error().message,
-            "tokenizer.ggml.pre: pre-tokenizer 'tekken' is not supported; supported are smollm, "
-            "gpt-2, llama-bpe, qwen2, default");
+            "tokenizer.ggml.pre: pre-tokenizer 'viking' is not supported; supported are smollm, "
+            "gpt-2, llama-bpe, qwen2, default, falcon, tekken, gpt-4o, dbrx, smaug-bpe, llama3, "
+            "llama-v3, falcon3, deepseek-r1-qwen, olmo, command-r, refact, starcoder");
 }
 
 }  // namespace

@@ -84,10 +84,10 @@ def test_the_model_with_windows():
 
 
 def test_an_architecture_that_is_planned_but_not_served(tmp_path):
-    found, text = report(written(tmp_path, attention_only("qwen3", 4, 64, 4, 2, 16)), NOT_SERVED)
-    assert not found["served"] and any("qwen3" in problem for problem in found["problems"])
+    found, text = report(written(tmp_path, attention_only("starcoder2", 4, 64, 4, 2, 16)), NOT_SERVED)
+    assert not found["served"] and any("starcoder2" in problem for problem in found["problems"])
     assert found["kv"]["token_bytes"] == 4 * 2 * 2 * 16 * 2 and found["tensors"]["count"] == 0
-    assert row_of(text, "served").split() == ["served", "no"] and "qwen3" in text
+    assert row_of(text, "served").split() == ["served", "no"] and "starcoder2" in text
 
 
 def test_an_architecture_that_nobody_knows(tmp_path):

@@ -6,112 +6,23 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 
 #include "base/prng.h"
-#include "engine/core.h"
-#include "engine/test_support.h"
+#include "golden/engine_bench.h"
 #include "golden/real_model.h"
 #include "text/tokenizer.h"
 
 namespace pagewise::golden {
 namespace {
 
-using engine::Core;
 using engine::Options;
-using engine::Recorder;
 using engine::Request;
 
 constexpr uint32_t kPrompts = 20;
 constexpr uint32_t kHitPositions = 40;
 constexpr uint32_t kNewTokens = 6;
-
-struct Answer {
-  std::vector<int32_t> tokens;
-  std::vector<uint32_t> logprob_bits;  // of each token, then of its best five
-  bool operator==(const Answer&) const = default;
-};
-
-Answer answer_of(const Recorder& recorder, uint32_t choice = 0) {
-  Answer answer;
-  EXPECT_TRUE(recorder.ok());
-  const auto add = [&](float logprob) {
-    uint32_t bits;
-    std::memcpy(&bits, &logprob, sizeof(bits));
-    answer.logprob_bits.push_back(bits);
-  };
-  for (const sampling::Sampled& sampled : recorder.choices[choice].sampled) {
-    answer.tokens.push_back(sampled.token.value);
-    add(sampled.logprob);
-    for (const sampling::TokenLogprob& best : sampled.top) {
-      answer.tokens.push_back(best.token.value);
-      add(best.logprob);
-    }
-  }
-  return answer;
-}
-
-/// One engine on the real model, stepped by hand.
-class RealBench {
- public:
-  RealBench(const RealModel& model, const text::Tokenizer& tokenizer,
-            const ExecutorSetting& setting, const Options& options) {
-    auto made = make_executor(model, setting);
-    EXPECT_TRUE(made.has_value()) << made.status().error().message;
-    executor_ = std::move(*made);
-    restart(tokenizer, options);
-  }
-  /// A new engine with an empty cache on the same executor.
-  void restart(const text::Tokenizer& tokenizer, const Options& options) {
-    core_.reset();
-    auto core = Core::create(*executor_, tokenizer, clock_, options);
-    EXPECT_TRUE(core.has_value()) << core.status().error().message;
-    core_ = std::move(*core);
-  }
-  std::shared_ptr<Recorder> submit(Request request) {
-    auto recorder = std::make_shared<Recorder>(request.choices);
-    const Status status = core_->check(request);
-    EXPECT_TRUE(status.has_value()) << status.error().message;
-    core_->submit(RequestId(next_id_++), std::move(request), recorder, clock_.now());
-    return recorder;
-  }
-  void run() {
-    while (core_->step()) clock_.advance(1'000'000);
-    core_->check_invariants();
-  }
-  std::vector<Answer> together(const std::vector<Request>& requests) {
-    std::vector<std::shared_ptr<Recorder>> recorders;
-    for (const Request& request : requests) recorders.push_back(submit(request));
-    run();
-    std::vector<Answer> answers;
-    for (const auto& recorder : recorders) answers.push_back(answer_of(*recorder));
-    return answers;
-  }
-  std::vector<Answer> one_by_one(const std::vector<Request>& requests) {
-    std::vector<Answer> answers;
-    for (const Request& request : requests) answers.push_back(together({request})[0]);
-    return answers;
-  }
-  const Core& core() const { return *core_; }
-
- private:
-  SimClock clock_;
-  std::unique_ptr<model::CpuExecutor> executor_;
-  std::unique_ptr<Core> core_;
-  uint64_t next_id_ = 1;
-};
-
-Options options_of(uint32_t step_tokens, bool prefix_cache, uint32_t seqs_max) {
-  Options options;
-  options.step_tokens = step_tokens;
-  options.prefix_cache = prefix_cache;
-  options.seqs_max = seqs_max;
-  options.shuffle_blocks = true;
-  options.shuffle_seed = 42;
-  return options;
-}
 
 class EngineEquality : public ::testing::Test {
  protected:
@@ -126,7 +37,7 @@ class EngineEquality : public ::testing::Test {
     // The truth: each alone, nothing cached, blocks in plain order.
     Options plain = options_of(512, false, 1);
     plain.shuffle_blocks = false;
-    RealBench alone(**model_, *tokenizer_, {}, plain);
+    EngineBench alone(**model_, *tokenizer_, {}, plain);
     expected_ = new std::vector<Answer>(alone.one_by_one(*requests_));
     for (const Answer& answer : *expected_) ASSERT_EQ(answer.tokens.size(), kNewTokens * 6);
   }
@@ -199,7 +110,7 @@ std::vector<Answer>* EngineEquality::expected_ = nullptr;
 TEST_F(EngineEquality, InABatchOfEightWithAnyBlocksInAnyOrderOnAnyThreads) {
   for (const uint32_t block_tokens : {16U, 32U, 128U}) {
     for (const uint32_t threads : {1U, 2U}) {
-      RealBench bench(**model_, *tokenizer_, {block_tokens, threads}, options_of(512, true, 8));
+      EngineBench bench(**model_, *tokenizer_, {block_tokens, threads}, options_of(512, true, 8));
       const std::string how = "with blocks of " + std::to_string(block_tokens) + " on " +
                               std::to_string(threads) + " threads";
       expect_same(bench.together(*requests_), how);
@@ -209,7 +120,7 @@ TEST_F(EngineEquality, InABatchOfEightWithAnyBlocksInAnyOrderOnAnyThreads) {
 }
 
 TEST_F(EngineEquality, InChunksOfAnySize) {
-  RealBench bench(**model_, *tokenizer_, {}, options_of(512, false, 1));
+  EngineBench bench(**model_, *tokenizer_, {}, options_of(512, false, 1));
   for (const uint32_t step_tokens : {1U, 7U, 64U, 512U}) {
     bench.restart(*tokenizer_, options_of(step_tokens, false, 8));
     expect_same(bench.together(*requests_), "in steps of " + std::to_string(step_tokens));
@@ -218,7 +129,7 @@ TEST_F(EngineEquality, InChunksOfAnySize) {
 
 TEST_F(EngineEquality, AfterAHitAtEachOfFortyPositions) {
   const Options options = options_of(512, true, kPrompts);
-  RealBench bench(**model_, *tokenizer_, {}, options);
+  EngineBench bench(**model_, *tokenizer_, {}, options);
   for (uint32_t position = 1; position <= kHitPositions; ++position) {
     // First every prompt is cached to exactly there: the next token differs.
     bench.restart(*tokenizer_, options);
@@ -232,7 +143,7 @@ TEST_F(EngineEquality, AfterAHitAtEachOfFortyPositions) {
       seeds[i].max_tokens = 0;
     }
     (void)bench.together(seeds);
-    std::vector<std::shared_ptr<Recorder>> recorders;
+    std::vector<std::shared_ptr<engine::Recorder>> recorders;
     for (const Request& request : requests) recorders.push_back(bench.submit(request));
     bench.run();
     std::vector<Answer> answers;
@@ -246,14 +157,14 @@ TEST_F(EngineEquality, AfterAHitAtEachOfFortyPositions) {
 
 TEST_F(EngineEquality, AfterPreemptions) {
   // 33 blocks of 16 hold 528 tokens: eight or so prompts, which then grow by 40 tokens each.
-  RealBench bench(**model_, *tokenizer_, {.block_tokens = 16, .positions = 16},
-                  options_of(64, true, kPrompts));
+  EngineBench bench(**model_, *tokenizer_, {.block_tokens = 16, .positions = 16},
+                    options_of(64, true, kPrompts));
   std::vector<Request> requests = *requests_;
   for (Request& request : requests) request.max_tokens = 40;
   const std::vector<Answer> answers = bench.together(requests);
   EXPECT_GT(bench.core().stats().preemptions, 0U);
   // The same in a pool with room for all.
-  RealBench ample(**model_, *tokenizer_, {.block_tokens = 16}, options_of(512, false, kPrompts));
+  EngineBench ample(**model_, *tokenizer_, {.block_tokens = 16}, options_of(512, false, kPrompts));
   std::vector<Answer> whole = ample.together(requests);
   EXPECT_EQ(ample.core().stats().preemptions, 0U);
   for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -266,7 +177,7 @@ TEST_F(EngineEquality, AfterPreemptions) {
 }
 
 TEST_F(EngineEquality, EveryChoiceOfSeveralC19) {
-  RealBench bench(**model_, *tokenizer_, {}, options_of(512, true, 8));
+  EngineBench bench(**model_, *tokenizer_, {}, options_of(512, true, 8));
   for (const std::size_t i : {1U, 5U}) {  // sampled ones
     Request request = (*requests_)[i];
     request.choices = 4;

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/prng.h"
+#include "golden/logits_bits.h"
 #include "golden/real_model.h"
 #include "model/batch_driver.h"
 #include "model/solo_sequence.h"
@@ -17,14 +18,6 @@ namespace pagewise::golden {
 namespace {
 
 using model::testing::BatchDriver;
-
-/// What is compared: a hash of each row of logits, [sequence][position - logits_from].
-using Bits = std::vector<std::vector<uint64_t>>;
-
-struct Prompt {
-  std::vector<TokenId> tokens;
-  uint32_t logits_from;
-};
 
 struct Case {
   const char* name;
@@ -76,48 +69,10 @@ class ExecutorEquality : public ::testing::TestWithParam<Case> {
     return std::move(*made);
   }
 
-  BatchDriver::Sink into(Bits& bits) {
-    bits.resize(prompts_.size());
-    for (std::size_t s = 0; s < prompts_.size(); ++s) {
-      bits[s].assign(prompts_[s].tokens.size() - prompts_[s].logits_from, 0);
-    }
-    return [this, &bits](std::size_t s, uint32_t position, std::span<const float> logits) {
-      bits[s][position - prompts_[s].logits_from] = xxh3(std::as_bytes(logits));
-    };
-  }
-
   Bits one_by_one(model::Executor& executor, uint32_t chunk) {
-    Bits bits;
-    const BatchDriver::Sink sink = into(bits);
-    BatchDriver driver(executor, seed_);
-    for (const Prompt& prompt : prompts_) {
-      driver.finish(driver.add(prompt.tokens, prompt.logits_from), chunk, sink);
-    }
-    return bits;
+    return bits_one_by_one(executor, prompts_, chunk, seed_);
   }
-
-  /// All together: random chunks, random pauses, decode rows beside prefill chunks.
-  Bits batched(model::Executor& executor) {
-    Bits bits;
-    const BatchDriver::Sink sink = into(bits);
-    Prng prng(seed_);
-    BatchDriver driver(executor, prng.next());
-    for (const Prompt& prompt : prompts_) driver.add(prompt.tokens, prompt.logits_from);
-    for (bool left = true; left;) {
-      left = false;
-      std::vector<BatchDriver::Part> parts;
-      for (std::size_t s = 0; s < prompts_.size(); ++s) {
-        if (driver.left(s) == 0) continue;
-        left = true;
-        if (prng.below(8) == 0) continue;
-        const uint32_t most =
-            driver.done(s) < prompts_[s].logits_from && prng.below(2) == 0 ? 200 : 3;
-        parts.push_back({s, std::min(static_cast<uint32_t>(1 + prng.below(most)), driver.left(s))});
-      }
-      if (!parts.empty()) driver.step(parts, sink);
-    }
-    return bits;
-  }
+  Bits batched(model::Executor& executor) { return bits_batched(executor, prompts_, seed_); }
 
   RealModel model_;
   uint64_t seed_ = 0;

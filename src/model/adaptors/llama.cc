@@ -1,77 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 // Architecture `llama`: pre-norm with RMS norms, rotary positions on neighbouring pairs, grouped
-// queries, SiLU-gated feed-forward. Llama 1 to 3 and the many models saved under the same name.
-// Source: Touvron et al. 2023 (arXiv 2302.13971, 2307.09288); Dubey et al. 2024 (arXiv 2407.21783)
-// for the rope factors; key and tensor names from the GGUF specification.
+// queries, SiLU-gated feed-forward. Llama 1 to 3, Mistral (whose first version has a window in all
+// layers), Mixtral (experts) and the many models saved under the same name. Files have the rows of
+// Q and K permuted for neighbouring pairs.
+// And two architectures that are a Llama with a little more: `smollm3`, whose every fourth layer
+// does not rotate, and `granite`, with scales for embeddings, attention, residuals and logits.
+// Sources: Touvron et al. 2023 (arXiv 2302.13971, 2307.09288); Dubey et al. 2024 (arXiv 2407.21783)
+// for the rope factors; Jiang et al. 2023, 2024 (arXiv 2310.06825, 2401.04088); key and tensor
+// names from the GGUF specification.
 #include <fmt/format.h>
-
-#include <cmath>
 
 #include "model/adaptors/adaptor.h"
 
 namespace pagewise::model {
-Result<ModelSpec> llama_spec(const gguf::File& file) {
-  const MetadataReader keys(file, "llama");
-  ModelSpec spec;
-  spec.architecture = "llama";
-  PW_ASSIGN_OR_RETURN(const std::optional<std::string> name, file.find_string("general.name"));
-  spec.name = name.value_or("");
-  PW_ASSIGN_OR_RETURN(const uint32_t experts, keys.uint_or("expert_count", 0, 1 << 16, 0));
-  if (experts != 0) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: mixture of experts ({} = {}) is not supported", file.path(),
-                             keys.key("expert_count"), experts)};
-  }
+namespace {
 
+/// SmolLM3's period of layers without rope; files do not say it.
+constexpr uint32_t kSmolLm3Period = 4;
+
+/// What the three share; `tensors` must be asked for the model's when the spec is complete.
+Result<ModelSpec> read_llama(const MetadataReader& keys, TensorChecker& tensors) {
   PW_ASSIGN_OR_RETURN(const Dimensions size, keys.dimensions());
-  spec.embedding = size.embedding;
-  spec.context = size.context;
-  spec.norm_eps = size.norm_eps;
-  // A window that some layers were trained with: attending to everything would be another model.
-  PW_ASSIGN_OR_RETURN(const uint32_t window,
-                      keys.uint_or("attention.sliding_window", 0, UINT32_MAX, 0));
-  if (window != 0 && window < spec.context) {
-    return file.bad_value(keys.key("attention.sliding_window"),
-                          "a sliding window is not supported for architecture 'llama'",
-                          ErrorCode::kUnsupported);
-  }
-  PW_RETURN_IF_ERROR(
-      keys.refuse({"attention.scale", "logit_scale", "embedding_scale", "residual_scale"}));
+  PW_ASSIGN_OR_RETURN(ModelSpec spec, keys.begin_spec(size));
   PW_ASSIGN_OR_RETURN(spec.rope, keys.rope(RopeKind::kNormal, size.key_dim));
-  spec.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(size.key_dim)));
-  PW_ASSIGN_OR_RETURN(spec.vocab_size, keys.vocabulary());
-
-  TensorChecker tensors(file);
-  PW_RETURN_IF_ERROR(tensors.require("token_embd.weight", {spec.embedding, spec.vocab_size}));
-  PW_RETURN_IF_ERROR(tensors.require_f32("output_norm.weight", spec.embedding));
-  spec.tied_head = !tensors.has("output.weight");
-  if (!spec.tied_head) {
-    PW_RETURN_IF_ERROR(tensors.require("output.weight", {spec.embedding, spec.vocab_size}));
-  }
-  spec.rope.has_factors = tensors.has("rope_freqs.weight");
-  if (spec.rope.has_factors) {
-    PW_RETURN_IF_ERROR(tensors.require_f32("rope_freqs.weight", spec.rope.dims / 2));
-  }
-
+  if (tensors.has("rope_freqs.weight")) spec.rope.factors = RopeFactors::kOne;
+  PW_ASSIGN_OR_RETURN(const std::vector<uint32_t> windows,
+                      keys.windows(size.layers, size.context, 0));
   for (uint32_t i = 0; i < size.layers; ++i) {
+    LayerSpec& layer = spec.layers[i];
     const std::string prefix = fmt::format("blk.{}.", i);
-    LayerSpec layer;
-    layer.heads = size.heads;
-    layer.kv_heads = size.kv_heads;
-    layer.key_dim = size.key_dim;
-    layer.value_dim = size.value_dim;
-    layer.ffn = size.ffn;
-    layer.qkv_bias = tensors.has(prefix + "attn_q.bias");
+    set_window(layer, windows[i]);
+    layer.qkv_bias = tensors.has(prefix + (layer.fused_qkv ? "attn_qkv.bias" : "attn_q.bias"));
     layer.output_bias = tensors.has(prefix + "attn_output.bias");
-    PW_RETURN_IF_ERROR(tensors.require_layer(prefix, layer, spec.embedding));
     // Old converters stored the rope frequencies of every layer; they follow from the base.
     tensors.ignore(prefix + "attn_rot_embd.weight");
-    spec.layers.push_back(layer);
   }
-  PW_RETURN_IF_ERROR(tensors.finish("llama"));
-  spec.parameters = tensors.parameters();
-  spec.weight_bytes = tensors.bytes();
-  assign_groups(spec);
+  return spec;
+}
+
+}  // namespace
+
+Result<ModelSpec> llama_spec(const gguf::File& file) {
+  const MetadataReader keys(file, "llama");
+  TensorChecker tensors(file);
+  PW_RETURN_IF_ERROR(
+      keys.refuse({"attention.scale", "logit_scale", "embedding_scale", "residual_scale"}));
+  PW_ASSIGN_OR_RETURN(ModelSpec spec, read_llama(keys, tensors));
+  PW_ASSIGN_OR_RETURN(spec.experts, keys.experts(spec.layers[0].ffn, true));
+  PW_RETURN_IF_ERROR(tensors.require_model(spec));
+  return spec;
+}
+
+Result<ModelSpec> smollm3_spec(const gguf::File& file) {
+  const MetadataReader keys(file, "smollm3");
+  TensorChecker tensors(file);
+  PW_RETURN_IF_ERROR(keys.refuse(
+      {"attention.scale", "logit_scale", "embedding_scale", "residual_scale", "expert_count"}));
+  PW_ASSIGN_OR_RETURN(ModelSpec spec, read_llama(keys, tensors));
+  for (uint32_t i = kSmolLm3Period - 1; i < spec.layers.size(); i += kSmolLm3Period) {
+    spec.layers[i].rope = false;
+  }
+  PW_RETURN_IF_ERROR(tensors.require_model(spec));
+  return spec;
+}
+
+Result<ModelSpec> granite_spec(const gguf::File& file) {
+  const MetadataReader keys(file, "granite");
+  TensorChecker tensors(file);
+  PW_RETURN_IF_ERROR(keys.refuse_unless_zero({"expert_count"}));
+  PW_ASSIGN_OR_RETURN(ModelSpec spec, read_llama(keys, tensors));
+  const auto scale = [&](std::string_view name, float fallback) -> Result<float> {
+    PW_ASSIGN_OR_RETURN(const double value, keys.real_or(name, 1e-9, 1e9, double{fallback}));
+    return static_cast<float>(value);
+  };
+  PW_ASSIGN_OR_RETURN(spec.attention_scale, scale("attention.scale", spec.attention_scale));
+  PW_ASSIGN_OR_RETURN(spec.embedding_scale, scale("embedding_scale", 1.0F));
+  PW_ASSIGN_OR_RETURN(spec.residual_scale, scale("residual_scale", 1.0F));
+  PW_ASSIGN_OR_RETURN(const float divisor, scale("logit_scale", 1.0F));
+  spec.logit_scale = 1.0F / divisor;  // Granite's key divides; Cohere's multiplies
+  PW_RETURN_IF_ERROR(tensors.require_model(spec));
   return spec;
 }
 

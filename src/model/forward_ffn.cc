@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass's norms and feed-forward parts, dense ones and experts.
+//
+// A row's experts are those of its highest router logits (the lower index of equal ones), and what
+// they give is added up in ascending order of their index: a function of the row alone (contract
+// rule 1). The few-rows schedule takes each row's experts one by one, their outputs divided among
+// threads; the many-rows schedule gathers a tile's rows of one expert.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/linear/linear.h"
+#include "model/forward.h"
+#include "model/forward_shares.h"
+
+namespace pagewise::model {
+
+using kernels::Activations;
+using kernels::kPanelOutputs;
+
+/// `x` and `out`, which may be one, are rows of the stream's width.
+void Forward::apply_norm(const Norm& norm, const float* x, float* out) const {
+  if (norm.empty()) {
+    if (out != x) std::memcpy(out, x, embedding_ * sizeof(float));
+    return;
+  }
+  switch (spec_.norm) {
+    case NormKind::kRms:
+      kernels::rms_norm(x, norm.weight.data(), embedding_, spec_.norm_eps, out);
+      break;
+    case NormKind::kLayer:
+      kernels::layer_norm(x, norm.weight.data(), norm.bias.size() == 0 ? nullptr : norm.bias.data(),
+                          embedding_, spec_.norm_eps, out);
+      break;
+  }
+}
+
+void Forward::activate(const float* gate, const float* up, std::size_t n, float* out) const {
+  switch (spec_.activation) {
+    case Activation::kSilu:
+      kernels::silu_mul(gate, up, n, out);
+      break;
+    case Activation::kGeluTanh:
+      kernels::gelu_mul(gate, up, n, out);
+      break;
+    case Activation::kGeluOnly:
+      kernels::gelu(up, n, out);
+      break;
+  }
+}
+
+/// Rows `in_rows` of `in` through the outputs `panels` of gate and up, into rows of `out` from
+/// `out_row` on; not quantised yet. Their products stand in gate_ and up_ from float `scratch_at`
+/// on: threads are not at the same matrix at the same time, so those of different widths must not
+/// share floats.
+void Forward::activate_few(const FeedForward& ffn, const Activations& in, Range in_rows,
+                           Range panels, std::size_t scratch_at, Activations& out,
+                           std::size_t out_row) {
+  const std::size_t width = ffn.up.linear.outputs();
+  const Range outputs = outputs_of(panels, width);
+  if (outputs.empty()) return;
+  const bool gated = ffn.gate.linear.outputs() != 0;
+  float* const gate = gate_.data() + scratch_at;
+  float* const up = up_.data() + scratch_at;
+  if (gated) kernels::linear(ffn.gate.linear, in, in_rows, panels, gate, width);
+  kernels::linear(ffn.up.linear, in, in_rows, panels, up, width);
+  for (std::size_t r = 0; r < in_rows.size(); ++r) {
+    const std::size_t at = r * width + outputs.begin;
+    activate(gate + at, up + at, outputs.size(), out.row(out_row + r) + outputs.begin);
+  }
+}
+
+/// out = quantised act(gate) * up of the first `rows` rows of `in`.
+void Forward::ffn_tile(const FeedForward& ffn, const Activations& in, uint32_t rows,
+                       ThreadScratch& scratch, Activations& out) {
+  constexpr std::size_t kChunkPanels = kFfnChunk / kPanelOutputs;
+  const std::size_t panels = ffn.up.linear.panels();
+  const bool gated = ffn.gate.linear.outputs() != 0;
+  for (std::size_t first = 0; first < panels; first += kChunkPanels) {
+    const Range chunk = {first, std::min(first + kChunkPanels, panels)};
+    const Range outputs = outputs_of(chunk, ffn.up.linear.outputs());
+    // linear() places output o at out + o: shift so that the chunk's first output comes first.
+    float* const gate = scratch.gate.data() - outputs.begin;
+    float* const up = scratch.up.data() - outputs.begin;
+    if (gated) kernels::linear(ffn.gate.linear, in, {0, rows}, chunk, gate, kFfnChunk);
+    kernels::linear(ffn.up.linear, in, {0, rows}, chunk, up, kFfnChunk);
+    for (std::size_t r = 0; r < rows; ++r) {
+      activate(scratch.gate.data() + r * kFfnChunk, scratch.up.data() + r * kFfnChunk,
+               outputs.size(), out.row(r) + outputs.begin);
+    }
+  }
+  for (std::size_t r = 0; r < rows; ++r) out.quantize(r);
+}
+
+void Forward::make_expert_scratch() {
+  const ExpertSpec& experts = spec_.experts;
+  const std::size_t rows = positions_.capacity();
+  route_experts_.resize(rows * experts.used);
+  route_weights_.resize(rows * experts.used);
+  route_shared_.resize(rows);
+  const std::size_t few = std::size_t{few_rows_max_} * experts.used;
+  expert_activated_ = Activations(few, experts.ffn);
+  scratch_bytes_ += 5 * few * experts.ffn + rows * (8 * uint64_t{experts.used} + 4);
+  if (experts.shared_ffn != 0) {
+    shared_activated_ = Activations(few_rows_max_, experts.shared_ffn);
+    scratch_bytes_ += 5 * uint64_t{few_rows_max_} * experts.shared_ffn;
+  }
+  for (ThreadScratch& scratch : threads_) {
+    scratch.chosen = Activations(kTileRows, embedding_);
+    scratch.expert = Activations(kTileRows, experts.ffn);
+    if (experts.shared_ffn != 0) scratch.shared = Activations(kTileRows, experts.shared_ffn);
+    scratch.mixed = kernels::AlignedArray<float>(std::size_t{kTileRows} * embedding_);
+    scratch.router = kernels::AlignedArray<float>(experts.count);
+    scratch_bytes_ += kTileRows * (9 * uint64_t{embedding_} + 5 * uint64_t{experts.ffn} +
+                                   5 * uint64_t{experts.shared_ffn});
+  }
+}
+
+Forward::Route Forward::route_of(std::size_t row) {
+  const std::size_t at = row * spec_.experts.used;
+  return {route_experts_.data() + at, route_weights_.data() + at, route_shared_.data() + row};
+}
+
+/// Row `in_row` of `in`, which is normed, through the router.
+void Forward::choose_experts(const ExpertWeights& weights, const Activations& in,
+                             std::size_t in_row, ThreadScratch& scratch, Route route) const {
+  const ExpertSpec& experts = spec_.experts;
+  const Range row = {in_row, in_row + 1};
+  float* const shares = scratch.router.data();
+  kernels::linear(weights.router.linear, in, row, all_panels(weights.router), shares,
+                  experts.count);
+  const float most = shares[kernels::argmax(shares, experts.count)];
+  for (uint32_t e = 0; e < experts.count; ++e) shares[e] -= most;
+  kernels::exp(shares, experts.count, shares);
+  float sum = 0;
+  for (uint32_t e = 0; e < experts.count; ++e) sum += shares[e];
+
+  // Shares are not negative: -1 marks those taken. Whatever they are (NaN, too), `used` different
+  // ones are found.
+  for (uint32_t k = 0; k < experts.used; ++k) {
+    uint32_t best = experts.count;
+    for (uint32_t e = 0; e < experts.count; ++e) {
+      if (shares[e] == -1.0F) continue;
+      if (best == experts.count || shares[e] > shares[best]) best = e;
+    }
+    const float share = shares[best];
+    shares[best] = -1.0F;
+    uint32_t at = k;  // kept in ascending order of the index
+    for (; at > 0 && route.experts[at - 1] > best; --at) {
+      route.experts[at] = route.experts[at - 1];
+      route.weights[at] = route.weights[at - 1];
+    }
+    route.experts[at] = best;
+    route.weights[at] = share;
+  }
+  if (experts.normalize) {
+    sum = 0;
+    for (uint32_t k = 0; k < experts.used; ++k) sum += route.weights[k];
+  }
+  for (uint32_t k = 0; k < experts.used; ++k) route.weights[k] /= sum;
+
+  if (experts.shared_ffn == 0) return;
+  float gate = 0;
+  kernels::linear(weights.shared_gate.linear, in, row, {0, 1}, &gate, 1);
+  gate = -gate;
+  kernels::exp(&gate, 1, &gate);
+  *route.shared = 1.0F / (1.0F + gate);
+}
+
+/// Routes of the step's first `rows` rows, and what their experts activate; ends with a barrier.
+void Forward::activate_experts_few(const ExpertWeights& weights, const Activations& in,
+                                   uint32_t rows, const Context& context) {
+  const uint32_t used = spec_.experts.used;
+  ThreadScratch& scratch = threads_[context.index()];
+  const Range mine = share_rows(context, rows);
+  for (std::size_t r = mine.begin; r < mine.end; ++r) {
+    choose_experts(weights, in, r, scratch, route_of(r));
+  }
+  context.barrier();
+  for (std::size_t r = 0; r < rows; ++r) {
+    const Route route = route_of(r);
+    for (uint32_t k = 0; k < used; ++k) {
+      const FeedForward& expert = weights.experts[route.experts[k]];
+      activate_few(expert, in, {r, r + 1}, context.share(expert.up.linear.panels()),
+                   r * spec_.experts.ffn, expert_activated_, r * used + k);
+    }
+  }
+  const bool shared = spec_.experts.shared_ffn != 0;
+  if (shared) {
+    activate_few(weights.shared, in, {0, rows}, context.share(weights.shared.up.linear.panels()),
+                 std::size_t{few_rows_max_} * spec_.experts.ffn, shared_activated_, 0);
+  }
+  context.barrier();
+  const Range own = share_rows(context, std::size_t{rows} * used);
+  for (std::size_t r = own.begin; r < own.end; ++r) expert_activated_.quantize(r);
+  for (std::size_t r = mine.begin; shared && r < mine.end; ++r) shared_activated_.quantize(r);
+  context.barrier();
+}
+
+/// What the experts of the step's first `rows` rows give joins the stream; ends with a barrier.
+void Forward::mix_experts_few(const ExpertWeights& weights, uint32_t rows, const Context& context) {
+  const uint32_t used = spec_.experts.used;
+  const Range panels = context.share(weights.experts[0].down.linear.panels());
+  const Range outputs = outputs_of(panels, embedding_);
+  float* const product = threads_[context.index()].out.data();
+  for (std::size_t r = 0; r < rows && !outputs.empty(); ++r) {
+    const Route route = route_of(r);
+    float* const mixed = out_.data() + r * embedding_ + outputs.begin;
+    std::memset(mixed, 0, outputs.size() * sizeof(float));
+    const auto add = [&](const Matrix& down, const Activations& in, std::size_t row, float weight) {
+      kernels::linear(down.linear, in, {row, row + 1}, panels, product, embedding_);
+      kernels::scale(product + outputs.begin, weight, outputs.size());
+      kernels::add(mixed, product + outputs.begin, outputs.size());
+    };
+    for (uint32_t k = 0; k < used; ++k) {
+      add(weights.experts[route.experts[k]].down, expert_activated_, r * used + k,
+          route.weights[k]);
+    }
+    if (spec_.experts.shared_ffn != 0) {
+      add(weights.shared.down, shared_activated_, r, *route.shared);
+    }
+  }
+  join_stream({0, rows}, outputs, out_.data());
+  context.barrier();
+}
+
+/// The same from scratch.embedding on, for one tile of rows, by one thread.
+void Forward::mix_experts_tile(const ExpertWeights& weights, Range rows, ThreadScratch& scratch) {
+  const auto count = static_cast<uint32_t>(rows.size());
+  std::memset(scratch.mixed.data(), 0, std::size_t{count} * embedding_ * sizeof(float));
+  for (std::size_t r = 0; r < count; ++r) {
+    choose_experts(weights, scratch.embedding, r, scratch, route_of(rows.begin + r));
+  }
+  const auto mix = [&](std::size_t from, std::size_t row, float weight) {
+    float* const product = scratch.out.data() + from * embedding_;
+    kernels::scale(product, weight, embedding_);
+    kernels::add(scratch.mixed.data() + row * embedding_, product, embedding_);
+  };
+  std::array<uint32_t, kTileRows> next = {};  // of each row's route
+  std::array<uint32_t, kTileRows> picked;
+  for (uint32_t e = 0; e < spec_.experts.count; ++e) {
+    uint32_t rows_of_expert = 0;
+    for (uint32_t r = 0; r < count; ++r) {
+      if (next[r] == spec_.experts.used) continue;
+      if (route_of(rows.begin + r).experts[next[r]] == e) picked[rows_of_expert++] = r;
+    }
+    if (rows_of_expert == 0) continue;
+    for (uint32_t i = 0; i < rows_of_expert; ++i) {
+      std::memcpy(scratch.chosen.row(i), scratch.embedding.row(picked[i]),
+                  embedding_ * sizeof(float));
+      scratch.chosen.quantize(i);
+    }
+    const FeedForward& expert = weights.experts[e];
+    ffn_tile(expert, scratch.chosen, rows_of_expert, scratch, scratch.expert);
+    kernels::linear(expert.down.linear, scratch.expert, {0, rows_of_expert},
+                    all_panels(expert.down), scratch.out.data(), embedding_);
+    for (uint32_t i = 0; i < rows_of_expert; ++i) {
+      const uint32_t r = picked[i];
+      mix(i, r, route_of(rows.begin + r).weights[next[r]++]);
+    }
+  }
+  if (spec_.experts.shared_ffn != 0) {
+    ffn_tile(weights.shared, scratch.embedding, count, scratch, scratch.shared);
+    kernels::linear(weights.shared.down.linear, scratch.shared, {0, count},
+                    all_panels(weights.shared.down), scratch.out.data(), embedding_);
+    for (uint32_t r = 0; r < count; ++r) mix(r, r, *route_of(rows.begin + r).shared);
+  }
+  join_stream(rows, {0, embedding_}, scratch.mixed.data());
+}
+
+}  // namespace pagewise::model
