@@ -93,7 +93,7 @@ std::string table(const std::vector<ListedModel>& models, uint64_t available) {
   using Row = std::array<std::string, kColumns>;
   std::vector<Row> rows = {
       {"NAME", "TYPE", "SIZE", "ARCHITECTURE", "CONTEXT", "KV/TOKEN", "FITS NOW"}};
-  const auto or_dash = [](std::string text) { return text.empty() ? std::string("-") : text; };
+  const auto or_dash = [](const std::string& text) { return text.empty() ? "-" : text; };
   for (const ListedModel& model : models) {
     rows.push_back({one_line(model.found.name, kNameShown), or_dash(one_line(model.type, 20)),
                     model.found.bytes == 0 ? "-" : format_size(model.found.bytes),
