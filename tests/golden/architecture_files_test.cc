@@ -131,7 +131,9 @@ TEST(ArchitectureFiles, WithATensorOfAnotherNameAreRefusedWithItsName) {
       const auto spec = model::spec_from_gguf(**other);
       ASSERT_FALSE(spec.has_value()) << path << " without " << tensor.name;
       EXPECT_TRUE(is_one_line(spec.error().message));
-      const std::string tail = tensor.name.substr(1);
+      // Without the fused tensor of the first layer the three that it stands for are looked for.
+      const std::string tail =
+          tensor.name == "blk.0.attn_qkv.weight" ? "lk.0.attn_q.weight" : tensor.name.substr(1);
       EXPECT_NE(spec.error().message.find(tail), std::string::npos) << spec.error().message;
     }
   }
