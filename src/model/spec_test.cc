@@ -83,10 +83,9 @@ TEST(ModelSpec, ReadsHeadSizesBiasesFactorsAndAnUntiedHead) {
 TEST(ModelSpec, RefusesAnotherArchitectureByNameWithTheOnesItKnows) {
   ModelFile file = llama_model({});
   file.put_string("general.architecture", "mamba");
-  expect_error(
-      file, ErrorCode::kUnsupported,
-      {"'mamba'",
-       "supported: llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma, gemma2, gemma3, phi3, "
+  expect_error(file, ErrorCode::kUnsupported,
+               {"'mamba'",
+                "supported: llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma, gemma2, gemma3, phi3, "
                 "granite, smollm3, olmo2, command-r, cohere2, falcon"});
 }
 
