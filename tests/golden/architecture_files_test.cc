@@ -57,7 +57,7 @@ bool computes(const std::string& path) {
   }
   model.spec = std::move(*spec);
   model.spec.context = std::min(model.spec.context, 64U);  // a table of 2^30 positions is slow
-  const auto executor = make_executor(model, {.block_tokens = 16, .positions = 64});
+  const auto executor = make_executor(model, {.block_tokens = 16, .threads = 1, .positions = 64});
   if (!executor) {
     EXPECT_TRUE(is_one_line(executor.error().message)) << executor.error().message;
     return false;
@@ -86,32 +86,33 @@ TEST(ArchitectureFiles, WithAnOddNumberAreRefusedInWordsOrComputeC17) {
                           std::bit_cast<uint32_t>(0.5F),
                           std::bit_cast<uint32_t>(-1.0F),
                           std::bit_cast<uint32_t>(1e30F)};
+  constexpr std::size_t kNumbersPerKey = 3;  // in turn: each number meets every key in some file
   const gguf::testing::TempFile temporary("");
+  std::size_t changed = 0, served = 0;
   for (const auto& path : files()) {
     const auto file = gguf::File::open(path);
     ASSERT_TRUE(file.has_value()) << file.error().message;
     const std::string prefix = *(*file)->require_string("general.architecture") + ".";
     const std::string bytes = read(path);
-    uint32_t changed = 0, served = 0;
     for (const auto& [key, value] : (*file)->metadata()) {
       if (!key.starts_with(prefix)) continue;
       const std::size_t at = bytes.find(key) + key.size();
       uint32_t type;
       std::memcpy(&type, bytes.data() + at, sizeof type);
       if (type != kTypeU32 && type != kTypeF32) continue;
-      for (const uint32_t number : odd) {
+      for (std::size_t i = 0; i < kNumbersPerKey; ++i) {
+        const uint32_t number = odd[changed++ % std::size(odd)];
         SCOPED_TRACE(path.filename().string() + ": " + key + " = " + std::to_string(number));
         std::string with = bytes;
         std::memcpy(with.data() + at + sizeof type, &number, sizeof number);
         temporary.rewrite(with);
         served += computes(temporary.path()) ? 1 : 0;
-        changed++;
       }
     }
-    EXPECT_GT(changed, 100U) << path;
-    EXPECT_LT(served, changed) << path;
-    EXPECT_GT(served, 0U) << path;
   }
+  EXPECT_GT(changed, 700U);
+  EXPECT_GT(served, 30U);
+  EXPECT_LT(served, changed / 2);
 }
 
 TEST(ArchitectureFiles, WithATensorOfAnotherNameAreRefusedWithItsName) {
@@ -130,7 +131,9 @@ TEST(ArchitectureFiles, WithATensorOfAnotherNameAreRefusedWithItsName) {
       const auto spec = model::spec_from_gguf(**other);
       ASSERT_FALSE(spec.has_value()) << path << " without " << tensor.name;
       EXPECT_TRUE(is_one_line(spec.error().message));
-      const std::string tail = tensor.name.substr(1);
+      // Without the fused tensor of the first layer the three that it stands for are looked for.
+      const std::string tail =
+          tensor.name == "blk.0.attn_qkv.weight" ? "lk.0.attn_q.weight" : tensor.name.substr(1);
       EXPECT_NE(spec.error().message.find(tail), std::string::npos) << spec.error().message;
     }
   }

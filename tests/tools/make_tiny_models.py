@@ -72,8 +72,9 @@ FAMILIES = {
                                         rope_parameters=dict(
                                             full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
                                             sliding_attention=ROPE))),
-    "phi3-short": ("phi3", "Phi3", dict(rope_parameters=longrope(CONTEXT), sliding_window=20)),
-    "phi3-long": ("phi3", "Phi3", dict(rope_parameters=longrope(32))),
+    "phi3-short": ("phi3", "Phi3", dict(rope_parameters=longrope(CONTEXT), sliding_window=20,
+                                       original_max_position_embeddings=CONTEXT)),
+    "phi3-long": ("phi3", "Phi3", dict(rope_parameters=longrope(32), original_max_position_embeddings=32)),
     "phi4-mini": ("phi3", "Phi3", dict(hidden_size=96, rope_parameters=dict(ROPE, partial_rotary_factor=0.75),
                                        num_attention_heads=3, num_key_value_heads=1,
                                        tie_word_embeddings=True)),
