@@ -430,8 +430,8 @@ TEST(Tokenizer, RefusesAFileThatItCannotReadRightNamingTheKey_C17) {
                  "tokenizer.ggml.tokens");
   {
     TestVocabulary other;
-    other.pre_tokenizer = "tekken";
-    expect_refused(other.writer(), ErrorCode::kUnsupported, "'tekken' is not supported");
+    other.pre_tokenizer = "chameleon";
+    expect_refused(other.writer(), ErrorCode::kUnsupported, "'chameleon' is not supported");
   }
   expect_refused(
       Writer().string("tokenizer.ggml.model", "gpt2").strings("tokenizer.ggml.tokens", {"a"}),
