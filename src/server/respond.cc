@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/hash.h"
@@ -11,6 +12,32 @@
 
 namespace pagewise::server {
 
+namespace {
+
+/// `text`, JSON, with the characters beyond ASCII that Unicode counts as line ends written as
+/// escapes: U+0085, U+2028 and U+2029. Line readers of widely used HTTP clients split there.
+void append_one_line(std::string& out, std::string_view text) {
+  static constexpr std::pair<std::string_view, std::string_view> kLineEnds[] = {
+      {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}};
+  while (!text.empty()) {
+    const std::size_t at = std::min(text.find_first_of("\xC2\xE2"), text.size());
+    out += text.substr(0, at);
+    text.remove_prefix(at);
+    if (text.empty()) return;
+    std::size_t taken = 1;
+    std::string_view written = text.substr(0, 1);
+    for (const auto& [bytes, escape] : kLineEnds) {
+      if (!text.starts_with(bytes)) continue;
+      taken = bytes.size();
+      written = escape;
+    }
+    out += written;
+    text.remove_prefix(taken);
+  }
+}
+
+}  // namespace
+
 void append_event(std::string& out, std::string_view name, const json::value& data) {
   if (!name.empty()) {
     out += "event: ";
@@ -18,7 +45,7 @@ void append_event(std::string& out, std::string_view name, const json::value& da
     out += '\n';
   }
   out += "data: ";
-  out += json::serialize(data);
+  append_one_line(out, json::serialize(data));
   out += "\n\n";
 }
 

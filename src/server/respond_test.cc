@@ -115,6 +115,17 @@ TEST(AnthropicStream, SendsTheEventsInTheirOrder) {
   EXPECT_EQ(last.at("usage").at("output_tokens").as_int64(), 3);
 }
 
+TEST(AnthropicStream, HoldsNoLineEndButItsOwn) {
+  // Beside U+0085, U+2028 and U+2029 some that begin with the same bytes.
+  const std::string odd = "a\xC2\x85 b\xE2\x80\xA8 c\xE2\x80\xA9 \xC2\xA9 \xE2\x80\xA6 \xC2\x85";
+  const std::string written =
+      stream(context(Format::kMessages), {text(odd, 1), text("", 2, FinishReason::kStop)}, 2);
+  for (const char* end : {"\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"}) {
+    EXPECT_EQ(written.find(end), std::string::npos);
+  }
+  EXPECT_EQ(split(written)[3].parsed().at("delta").at("text").as_string(), odd);
+}
+
 TEST(AnthropicStream, RepeatsAllCountersInMessageDelta) {
   const auto events =
       split(stream(context(Format::kMessages), {text("x", 1, FinishReason::kLength)}, 1));

@@ -45,7 +45,7 @@ def events(response):
         buffer += piece
         while b"\n\n" in buffer:
             event, buffer = buffer.split(b"\n\n", 1)
-            for line in event.decode("utf-8", "strict").splitlines():
+            for line in event.decode("utf-8", "strict").split("\n"):
                 if line.startswith("data: "):
                     yield line[6:] if line == "data: [DONE]" else json.loads(line[6:])
     assert buffer == b""

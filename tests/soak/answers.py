@@ -100,7 +100,7 @@ class StreamReader:
 
     def _event(self, text):
         answer = self.answer
-        for line in text.splitlines():
+        for line in text.split("\n"):  # not splitlines(): U+2028 in an answer ends no line of a stream
             if not line.startswith("data: "):
                 continue
             self.events += 1
