@@ -98,7 +98,7 @@ def test_every_choice_validates(server, name, temperature):
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_streams_and_caches_do_not_show(server, uncached, name):
-    for sampling in ({"temperature": 0}, {"temperature": 1, "seed": 11}):
+    for sampling in ({"temperature": 0, "max_tokens": 80}, {"temperature": 1, "seed": 11, "max_tokens": 80}):
         asked = {**sampling, "logprobs": True, "top_logprobs": 2}
         truth = chat(uncached, SCHEMAS[name], **asked).choices[0]
         for _ in range(2):
