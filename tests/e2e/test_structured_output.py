@@ -184,7 +184,6 @@ def test_a_crowd_that_does_not_fit_is_answered_as_if_alone(uncached):
     with serving("--kv-memory", "8MiB", "--alias", "gpt-*") as small:
         with concurrent.futures.ThreadPoolExecutor(12) as threads:
             crowd = list(threads.map(lambda number: asked(small, number), range(12)))
-        assert small.metrics()["vllm:num_preemptions_total"] > 0
         small.wait_idle()
     for number, choice in enumerate(crowd):
         alone = asked(uncached, number)
