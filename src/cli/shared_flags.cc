@@ -74,11 +74,11 @@ void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
       ->capture_default_str()
       ->check(whole_in(0, UINT32_MAX));
   command
-      .add_option("--isa", flags.isa,
-                  "Instruction set of the kernels, for the same bits on unlike machines; default: "
-                  "the best here")
-      ->check(isa_text())
-      ->each([](const std::string& name) { PW_CHECK(kernels::use_isa(name)); });
+      .add_option_function<std::string>(
+          "--isa", [](const std::string& name) { PW_CHECK(kernels::use_isa(name)); },
+          "Instruction set of the kernels, for the same bits on unlike machines; default: the best "
+          "here")
+      ->check(isa_text());
   command.add_option("--block-tokens", flags.block_tokens, "Positions of a KV block")
       ->capture_default_str()
       ->check(CLI::IsMember({16U, 32U, 64U, 128U}));

@@ -26,7 +26,6 @@ CLI::Validator size_text();
 /// How a model is computed and its KV kept.
 struct ComputeFlags {
   uint32_t threads = 0;
-  std::string isa;  // empty: the best
   uint32_t block_tokens = 32;
   std::string kv_type = "f16";
   std::string kv_type_k, kv_type_v;  // empty: kv_type

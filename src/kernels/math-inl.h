@@ -98,6 +98,15 @@ HWY_INLINE F32 exp_lanes(F32 x) {
   return hn::IfThenZeroElse(hn::Lt(x, low), hn::Mul(e, hn::BitCast(df, exponent)));
 }
 
+// cap * tanh(x / cap), as cap * (1 - 2 / (exp(2 x / cap) + 1)).
+HWY_INLINE F32 soft_cap_lanes(F32 x, F32 cap) {
+  const DF df;
+  const F32 two = hn::Set(df, 2.0f);
+  const F32 one = hn::Set(df, 1.0f);
+  const F32 e = exp_lanes(hn::Mul(two, hn::Div(x, cap)));
+  return hn::Mul(cap, hn::Sub(one, hn::Div(two, hn::Add(e, one))));
+}
+
 // kLanes values of a cache type as f32. `p` may be unaligned.
 struct LoadF32 {
   using Element = float;

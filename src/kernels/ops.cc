@@ -96,14 +96,9 @@ void gelu_row(const float* x, std::size_t n, float* out) {
 }
 
 void soft_cap_row(float* x, float cap, std::size_t n) {
-  const DF df;
-  const F32 one = hn::Set(df, 1.0f);
-  const F32 two = hn::Set(df, 2.0f);
-  const F32 c = hn::Set(df, cap);
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    const F32 e = exp_lanes(hn::Mul(two, hn::Div(load_first(x + i, n - i), c)));
-    store_first(hn::Mul(c, hn::Sub(one, hn::Div(two, hn::Add(e, one)))), x + i, n - i);
-  }
+  const F32 c = hn::Set(DF(), cap);
+  for (std::size_t i = 0; i < n; i += kLanes)
+    store_first(soft_cap_lanes(load_first(x + i, n - i), c), x + i, n - i);
 }
 
 void add_row(float* x, const float* y, std::size_t n) {

@@ -263,10 +263,7 @@ void attention(const AttentionShape& shape, const PagedLayer& layer,
         load_kv(layer, blocks, t, kv_head, k.data(), v.data());
         float s = 0.0f;
         for (uint32_t d = 0; d < shape.key_dim; ++d) s = std::fma(k[d], q_scaled[d], s);
-        if (shape.logit_softcap > 0) {
-          const float e = exp(2.0f * (s / shape.logit_softcap));
-          s = shape.logit_softcap * (1.0f - 2.0f / (e + 1.0f));
-        }
+        if (shape.logit_softcap > 0) soft_cap(&s, shape.logit_softcap, 1);
         w[t - first] = s;
         segment_m = std::max(segment_m, s);
         values[t - first] = v;

@@ -53,7 +53,11 @@ int64_t wait_while(const std::atomic<uint32_t>& word, uint32_t old) {
 }  // namespace
 
 ThreadPool::ThreadPool(std::size_t threads, PoolWidth width)
-    : threads_(threads), width_(width), members_(threads), active_(threads) {
+    : threads_(threads),
+      width_(width),
+      members_(threads),
+      active_(threads),
+      patience_ns_(kPatienceNsMin) {
   PW_CHECK(threads >= 1);
   workers_.reserve(threads - 1);
   for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });

@@ -96,7 +96,7 @@ class ThreadPool {
   // The thread that calls run() only:
   int64_t window_ns_ = 0;                         // time in regions since sleep was last looked at
   int64_t all_again_ns_ = 0;                      // when all threads are tried again
-  int64_t patience_ns_ = 100'000'000;             // until then, the next time
+  int64_t patience_ns_;                           // until then, the next time
   bool was_well_ = true;                          // the last window of all threads lost little
   alignas(64) std::atomic<uint32_t> arrived_{0};  // threads that reached the present barrier
   alignas(64) std::atomic<uint32_t> phase_{0};    // counts barriers passed; waiters sleep on it

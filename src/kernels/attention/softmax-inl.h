@@ -39,12 +39,8 @@ HWY_INLINE void softmax_row(float* scores, uint32_t begin, uint32_t end, float s
   };
   if (softcap > 0) {
     const F32 cap = hn::Set(df, softcap);
-    const F32 one = hn::Set(df, 1.0f);
-    const F32 two = hn::Set(df, 2.0f);
-    for (uint32_t t = first; t < end; t += kLanes) {
-      const F32 e = exp_lanes(hn::Mul(two, hn::Div(hn::LoadU(df, scores + t), cap)));
-      hn::StoreU(hn::Mul(cap, hn::Sub(one, hn::Div(two, hn::Add(e, one)))), df, scores + t);
-    }
+    for (uint32_t t = first; t < end; t += kLanes)
+      hn::StoreU(soft_cap_lanes(hn::LoadU(df, scores + t), cap), df, scores + t);
   }
   // Groups of 16 that are valid as a whole need no masks: all but the first and last.
   const uint32_t whole_begin = begin == first ? first : first + 16;
