@@ -62,10 +62,7 @@ void add_model_argument(CLI::App& command, ModelArgument& argument, std::string_
 std::vector<stores::Location> model_locations(const std::vector<std::string>& folders) {
   std::vector<stores::Location> out;
   for (const std::string& folder : folders) {
-    std::string path = folder;
-    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-    const stores::Location location{stores::StoreKind::kFolder, std::move(path)};
-    if (std::find(out.begin(), out.end(), location) == out.end()) out.push_back(location);
+    stores::add_location(out, stores::StoreKind::kFolder, folder);
   }
   for (stores::Location& location : stores::usual_locations(stores::process_environment)) {
     out.push_back(std::move(location));

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "cli/json_values.h"
 #include "cli/terminal_text.h"
 
 namespace pagewise::cli {
@@ -193,21 +194,6 @@ json::array tokens_json(const std::vector<SpecialToken>& tokens, bool roles) {
         token.spelling.empty() ? json::value(nullptr) : json::value(well_formed(token.spelling));
     out.push_back(std::move(one));
   }
-  return out;
-}
-
-/// Text, or null where there is none.
-json::value text_or_null(const std::string& text) {
-  return text.empty() ? json::value(nullptr) : json::value(well_formed(text));
-}
-
-json::value number_or_null(const std::optional<uint64_t>& number) {
-  return number ? json::value(*number) : json::value(nullptr);
-}
-
-json::array strings_json(const std::vector<std::string>& strings) {
-  json::array out;
-  for (const std::string& text : strings) out.emplace_back(well_formed(text));
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/system_memory.h"
 #include "cli/commands.h"
+#include "cli/json_values.h"
 #include "cli/model_argument.h"
 #include "cli/model_listing.h"
 #include "cli/process.h"
@@ -29,14 +30,6 @@ struct ModelsFlags {
   std::vector<std::string> folders;
   bool json = false;
 };
-
-json::value text_or_null(const std::string& text) {
-  return text.empty() ? json::value(nullptr) : json::value(well_formed(text));
-}
-
-json::value number_or_null(const std::optional<uint64_t>& number) {
-  return number ? json::value(*number) : json::value(nullptr);
-}
 
 std::string listing_json(const std::vector<ListedModel>& models, const stores::Findings& findings,
                          uint64_t available) {
@@ -59,15 +52,14 @@ std::string listing_json(const std::vector<ListedModel>& models, const stores::F
         {"context_now", model.fits ? json::value(model.context_now) : json::value(nullptr)},
         {"bytes_needed", served ? json::value(model.bytes_needed) : json::value(nullptr)}});
   }
-  json::array places, notes;
+  json::array places;
   for (const stores::Location& location : findings.searched) {
     places.push_back(json::object{{"store", stores::store_name(location.kind)},
                                   {"path", well_formed(location.path)}});
   }
-  for (const std::string& note : findings.notes) notes.emplace_back(well_formed(note));
   return json::serialize(json::object{{"models", std::move(rows)},
                                       {"searched", std::move(places)},
-                                      {"notes", std::move(notes)},
+                                      {"notes", strings_json(findings.notes)},
                                       {"memory_available", available}});
 }
 

@@ -259,11 +259,6 @@ void gelu(const float* x, std::size_t n, float* out) { HWY_DYNAMIC_DISPATCH(gelu
 
 void soft_cap(float* x, float cap, std::size_t n) { HWY_DYNAMIC_DISPATCH(soft_cap_row)(x, cap, n); }
 
-void silu_mul_quantize(const float* gate, const float* up, Activations& out, std::size_t r) {
-  silu_mul(gate, up, out.columns(), out.row(r));
-  out.quantize(r);
-}
-
 void add(float* x, const float* y, std::size_t n) { HWY_DYNAMIC_DISPATCH(add_row)(x, y, n); }
 
 void scale(float* x, float factor, std::size_t n) { HWY_DYNAMIC_DISPATCH(scale_row)(x, factor, n); }

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "kernels/aligned.h"
-#include "kernels/linear/activations.h"
 
 namespace pagewise::kernels {
 
@@ -25,9 +24,6 @@ void layer_norm(const float* x, const float* weight, const float* bias, std::siz
 
 /// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. `out` may be either input.
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
-
-/// silu_mul into row `r` of `out` (n = out.columns()), then quantised.
-void silu_mul_quantize(const float* gate, const float* up, Activations& out, std::size_t r);
 
 /// out[i] = gelu(gate[i]) * up[i], gelu by its tanh form: gelu(g) = g / 2 (1 + tanh(sqrt(2 / pi) (g
 /// + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2 / pi) (g + 0.044715 g^3))). `out` may be either

@@ -22,14 +22,16 @@ void relax() {
 #endif
 }
 
-// About 20 us of pauses (10 to 40 ns each): longer than the skew between balanced shares of a
-// layer, shorter than what a wake-up would have to save before spinning on a contended core pays.
-constexpr int kSpins = 10000;
+// 100 to 400 us of pauses (10 to 40 ns each). Shares of a batch differ by that much, and on a
+// virtual machine a thread that slept comes back as late again; a core that another process burns
+// is lost for a time slice of milliseconds, against which this is little.
+constexpr int kSpins = 10'000;
 
 // A window long enough that a thread of the server that runs for a moment does not decide, and
 // short enough that a few decode steps do.
 constexpr int64_t kWindowNs = 10'000'000;
-// All threads are tried again after so many times what the last try cost: at most a tenth is lost.
+// All threads are tried again soon after the first time, then later and later, at last after so
+// many times what a try costs: then a tenth is lost at most.
 constexpr int64_t kPatience = 10;
 constexpr int64_t kPatienceNsMin = 100'000'000;
 

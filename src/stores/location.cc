@@ -35,6 +35,12 @@ std::string_view store_name(StoreKind kind) {
   return "";
 }
 
+void add_location(std::vector<Location>& out, StoreKind kind, std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  Location location{kind, std::move(path)};
+  if (std::find(out.begin(), out.end(), location) == out.end()) out.push_back(std::move(location));
+}
+
 std::string process_environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
@@ -44,11 +50,7 @@ std::vector<Location> usual_locations(const Environment& environment) {
   const std::string home = environment("HOME");
   std::vector<Location> out;
   const auto add = [&out](StoreKind kind, std::string path) {
-    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-    Location location{kind, std::move(path)};
-    if (std::find(out.begin(), out.end(), location) == out.end()) {
-      out.push_back(std::move(location));
-    }
+    add_location(out, kind, std::move(path));
   };
   /// `path` with a leading "~" as the home folder; as a shell would have done it.
   const auto at_home = [&home](const std::string& path) {

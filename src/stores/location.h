@@ -26,6 +26,9 @@ struct Location {
   bool operator==(const Location&) const = default;
 };
 
+/// Adds a place once, without slashes at its end.
+void add_location(std::vector<Location>& out, StoreKind kind, std::string path);
+
 /// The value of an environment variable; empty when it is not set or empty.
 using Environment = std::function<std::string(const char* name)>;
 /// This process's own.

@@ -200,8 +200,9 @@ std::vector<FoundModel> models_of_ollama(const std::string& folder, const WalkLi
           const std::string tags = path_in(owned, model);
           for (const std::string& tag : manifests_in(tags, limits, notes)) {
             if (out.size() >= limits.entries_max) return out;
-            FoundModel found = make_model(folder, path_in(tags, tag), {host, owner, model, tag});
-            if (names.insert(found.name).second) out.push_back(std::move(found));
+            // The newer manifest of a name is found first; the older one is not read.
+            if (!names.insert(fmt::format("{}/{}/{}:{}", host, owner, model, tag)).second) continue;
+            out.push_back(make_model(folder, path_in(tags, tag), {host, owner, model, tag}));
           }
         }
       }

@@ -48,11 +48,11 @@ class MetadataReader {
   Result<ModelSpec> begin_spec(const Dimensions& size) const;
   /// Errors: kUnsupported naming a kind of scaling other than none, linear, yarn and longrope.
   Result<RopeSpec> rope(RopeKind kind, uint32_t key_dim) const;
-  /// The window of each layer, 0 for those that attend to everything. Which layers slide the file
-  /// says; where it does not, the last of each `full_every` is a full one, and with 0 none is.
-  /// `window` is their width where the file does not say it; 0: none slides.
-  Result<std::vector<uint32_t>> windows(uint32_t layers, uint32_t context, uint32_t full_every,
-                                        uint32_t window = 0) const;
+  /// Makes layers slide. Which of them the file says; where it does not, the last of each
+  /// `full_every` is a full one, and with 0 none is. `window` is their width where the file does
+  /// not say it; 0: none slides. Requires layers that attend to everything, as begin_spec() gives
+  /// them.
+  Status set_windows(ModelSpec& spec, uint32_t full_every, uint32_t window = 0) const;
   /// `ffn` and `normalize` hold where the file does not say. Without `expert_count`: none.
   /// Errors: kUnsupported naming a kind of routing other than softmax over all experts.
   Result<ExpertSpec> experts(uint32_t ffn, bool normalize) const;
@@ -107,9 +107,6 @@ class TensorChecker {
   uint64_t parameters_ = 0;
   uint64_t bytes_ = 0;
 };
-
-/// Makes a layer slide; full where `window` is 0.
-void set_window(LayerSpec& layer, uint32_t window);
 
 /// The rope of layers that no scaling for long contexts stretches.
 RopeSpec unscaled(const RopeSpec& rope);

@@ -5,8 +5,6 @@
 // does not rotate. Of `command-r` the size with norms on Q and K (Command R+) is refused: its
 // tensors are named as not computed with. Sources: the models' published configurations; key and
 // tensor names from the GGUF specification.
-#include <fmt/format.h>
-
 #include "model/adaptors/adaptor.h"
 
 namespace pagewise::model {
@@ -44,12 +42,8 @@ Result<ModelSpec> cohere2_spec(const gguf::File& file) {
   PW_ASSIGN_OR_RETURN(const Dimensions size, keys.dimensions(NormKind::kLayer));
   PW_ASSIGN_OR_RETURN(ModelSpec spec, read_cohere(keys, size));
   PW_RETURN_IF_ERROR(keys.uint("attention.sliding_window", 1, UINT32_MAX).status());
-  PW_ASSIGN_OR_RETURN(const std::vector<uint32_t> windows,
-                      keys.windows(size.layers, size.context, kCohere2Pattern));
-  for (uint32_t i = 0; i < size.layers; ++i) {
-    set_window(spec.layers[i], windows[i]);
-    spec.layers[i].rope = windows[i] != 0;
-  }
+  PW_RETURN_IF_ERROR(keys.set_windows(spec, kCohere2Pattern));
+  for (LayerSpec& layer : spec.layers) layer.rope = layer.attention == AttentionKind::kSliding;
   PW_RETURN_IF_ERROR(tensors.require_model(spec));
   return spec;
 }

@@ -7,8 +7,6 @@
 // 1 that the published formula adds.
 // Sources: Gemma Team 2024, 2024, 2025 (arXiv 2403.08295, 2408.00118, 2503.19786); key and tensor
 // names from the GGUF specification.
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "model/adaptors/adaptor.h"
@@ -73,12 +71,8 @@ Result<ModelSpec> gemma2_spec(const gguf::File& file) {
   PW_ASSIGN_OR_RETURN(spec.attention_softcap, cap("attn_logit_softcapping", kAttentionCap));
   PW_ASSIGN_OR_RETURN(spec.logit_softcap, cap("final_logit_softcapping", kLogitCap));
   PW_ASSIGN_OR_RETURN(spec.rope, keys.rope(RopeKind::kNeox, size.key_dim));
-  PW_ASSIGN_OR_RETURN(const std::vector<uint32_t> windows,
-                      keys.windows(size.layers, size.context, kGemma2Pattern, kGemma2Window));
-  for (uint32_t i = 0; i < size.layers; ++i) {
-    set_window(spec.layers[i], windows[i]);
-    spec.layers[i].post_norms = true;
-  }
+  PW_RETURN_IF_ERROR(keys.set_windows(spec, kGemma2Pattern, kGemma2Window));
+  for (LayerSpec& layer : spec.layers) layer.post_norms = true;
   PW_RETURN_IF_ERROR(tensors.require_model(spec));
   return spec;
 }
@@ -101,12 +95,10 @@ Result<ModelSpec> gemma3_spec(const gguf::File& file) {
                       keys.real_or("rope.freq_base_swa", 1.0, 1e12, kGemma3SlidingBase));
   spec.sliding_rope = sliding;
   PW_RETURN_IF_ERROR(keys.uint("attention.sliding_window", 1, UINT32_MAX).status());
-  PW_ASSIGN_OR_RETURN(const std::vector<uint32_t> windows,
-                      keys.windows(size.layers, size.context, kGemma3Pattern));
-  for (uint32_t i = 0; i < size.layers; ++i) {
-    set_window(spec.layers[i], windows[i]);
-    spec.layers[i].post_norms = true;
-    spec.layers[i].qk_norm = QkNorm::kHead;
+  PW_RETURN_IF_ERROR(keys.set_windows(spec, kGemma3Pattern));
+  for (LayerSpec& layer : spec.layers) {
+    layer.post_norms = true;
+    layer.qk_norm = QkNorm::kHead;
   }
   PW_RETURN_IF_ERROR(tensors.require_model(spec));
   return spec;

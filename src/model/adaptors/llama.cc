@@ -24,12 +24,10 @@ Result<ModelSpec> read_llama(const MetadataReader& keys, TensorChecker& tensors)
   PW_ASSIGN_OR_RETURN(ModelSpec spec, keys.begin_spec(size));
   PW_ASSIGN_OR_RETURN(spec.rope, keys.rope(RopeKind::kNormal, size.key_dim));
   if (tensors.has("rope_freqs.weight")) spec.rope.factors = RopeFactors::kOne;
-  PW_ASSIGN_OR_RETURN(const std::vector<uint32_t> windows,
-                      keys.windows(size.layers, size.context, 0));
+  PW_RETURN_IF_ERROR(keys.set_windows(spec, 0));
   for (uint32_t i = 0; i < size.layers; ++i) {
     LayerSpec& layer = spec.layers[i];
     const std::string prefix = fmt::format("blk.{}.", i);
-    set_window(layer, windows[i]);
     layer.qkv_bias = tensors.has(prefix + (layer.fused_qkv ? "attn_qkv.bias" : "attn_q.bias"));
     layer.output_bias = tensors.has(prefix + "attn_output.bias");
     // Old converters stored the rope frequencies of every layer; they follow from the base.

@@ -131,30 +131,34 @@ Status MetadataReader::add_yarn(double factor, RopeSpec& rope) const {
   return Status::ok();
 }
 
-Result<std::vector<uint32_t>> MetadataReader::windows(uint32_t layers, uint32_t context,
-                                                      uint32_t full_every, uint32_t window) const {
-  std::vector<uint32_t> windows(layers, 0);
+Status MetadataReader::set_windows(ModelSpec& spec, uint32_t full_every, uint32_t window) const {
   PW_ASSIGN_OR_RETURN(window, uint_or("attention.sliding_window", 0, UINT32_MAX, window));
-  if (window == 0) return windows;
+  if (window == 0) return Status::ok();
   // Where all layers are alike, a window as wide as the context leaves nothing behind.
-  if (full_every == 0 && window >= context) return windows;
+  if (full_every == 0 && window >= spec.context) return Status::ok();
+  const auto slide = [window](LayerSpec& layer) {
+    layer.attention = AttentionKind::kSliding;
+    layer.window = window;
+  };
   const std::string pattern_key = key("attention.sliding_window_pattern");
   const gguf::Value* pattern = file_.find(pattern_key);
   if (pattern != nullptr && std::holds_alternative<std::shared_ptr<const gguf::Array>>(*pattern)) {
     PW_ASSIGN_OR_RETURN(const std::vector<int64_t> sliding, file_.int_array(pattern_key));
-    if (sliding.size() != layers) {
+    if (sliding.size() != spec.layers.size()) {
       return error(fmt::format("{} has {} values, expected one for each of {} layers", pattern_key,
-                               sliding.size(), layers));
+                               sliding.size(), spec.layers.size()));
     }
-    for (uint32_t i = 0; i < layers; ++i) windows[i] = sliding[i] != 0 ? window : 0;
-    return windows;
+    for (std::size_t i = 0; i < sliding.size(); ++i) {
+      if (sliding[i] != 0) slide(spec.layers[i]);
+    }
+    return Status::ok();
   }
   PW_ASSIGN_OR_RETURN(const uint32_t every,
                       uint_or("attention.sliding_window_pattern", 1, kLayersMax, full_every));
-  for (uint32_t i = 0; i < layers; ++i) {
-    if (every == 0 || (i + 1) % every != 0) windows[i] = window;
+  for (uint32_t i = 0; i < spec.layers.size(); ++i) {
+    if (every == 0 || (i + 1) % every != 0) slide(spec.layers[i]);
   }
-  return windows;
+  return Status::ok();
 }
 
 Result<ExpertSpec> MetadataReader::experts(uint32_t ffn, bool normalize) const {
@@ -231,11 +235,6 @@ Status MetadataReader::refuse_unless_zero(std::initializer_list<std::string_view
     if (value != 0) PW_RETURN_IF_ERROR(refuse({name}));
   }
   return Status::ok();
-}
-
-void set_window(LayerSpec& layer, uint32_t window) {
-  layer.attention = window == 0 ? AttentionKind::kFull : AttentionKind::kSliding;
-  layer.window = window;
 }
 
 RopeSpec unscaled(const RopeSpec& rope) {

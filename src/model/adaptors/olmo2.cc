@@ -4,8 +4,6 @@
 // OLMo 3 is saved under the same name: three layers of four slide, and rope scaling holds for the
 // fourth alone.
 // Sources: OLMo Team 2024 (arXiv 2501.00656); key and tensor names from the GGUF specification.
-#include <fmt/format.h>
-
 #include "model/adaptors/adaptor.h"
 
 namespace pagewise::model {
@@ -26,11 +24,8 @@ Result<ModelSpec> olmo2_spec(const gguf::File& file) {
   RopeSpec sliding = unscaled(spec.rope);
   PW_ASSIGN_OR_RETURN(sliding.base, keys.real_or("rope.freq_base_swa", 1.0, 1e12, sliding.base));
   if (!(sliding == spec.rope)) spec.sliding_rope = sliding;
-  PW_ASSIGN_OR_RETURN(const std::vector<uint32_t> windows,
-                      keys.windows(size.layers, size.context, kOlmo3Pattern));
-  for (uint32_t i = 0; i < size.layers; ++i) {
-    LayerSpec& layer = spec.layers[i];
-    set_window(layer, windows[i]);
+  PW_RETURN_IF_ERROR(keys.set_windows(spec, kOlmo3Pattern));
+  for (LayerSpec& layer : spec.layers) {
     layer.pre_norms = false;
     layer.post_norms = true;
     layer.qk_norm = QkNorm::kRow;

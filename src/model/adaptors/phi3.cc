@@ -5,8 +5,6 @@
 // context the model is used with, once for a process. Some files have a window in all layers.
 // Sources: Abdin et al. 2024 (arXiv 2404.14219); Ding et al. 2024 (arXiv 2402.13753) for the
 // factors; key and tensor names from the GGUF specification.
-#include <fmt/format.h>
-
 #include "model/adaptors/adaptor.h"
 
 namespace pagewise::model {
@@ -22,18 +20,13 @@ Result<ModelSpec> phi3_spec(const gguf::File& file) {
   if (tensors.has("rope_factors_long.weight") || tensors.has("rope_factors_short.weight")) {
     PW_ASSIGN_OR_RETURN(spec.rope.short_context,
                         keys.uint("rope.scaling.original_context_length", 1, 1U << 30));
-    spec.rope.factors =
-        spec.context > spec.rope.short_context ? RopeFactors::kLong : RopeFactors::kShort;
+    spec.rope.factors = RopeFactors::kLong;
+    limit_context(spec, spec.context);
     PW_ASSIGN_OR_RETURN(spec.rope.magnitude,
                         keys.real_or("rope.scaling.attn_factor", 1e-6, 1e6, 1.0));
   }
-  PW_ASSIGN_OR_RETURN(const std::vector<uint32_t> windows,
-                      keys.windows(size.layers, size.context, 0));
-  for (uint32_t i = 0; i < size.layers; ++i) {
-    LayerSpec& layer = spec.layers[i];
-    set_window(layer, windows[i]);
-    layer.fused_gate = true;
-  }
+  PW_RETURN_IF_ERROR(keys.set_windows(spec, 0));
+  for (LayerSpec& layer : spec.layers) layer.fused_gate = true;
   PW_RETURN_IF_ERROR(tensors.require_model(spec));
   return spec;
 }
