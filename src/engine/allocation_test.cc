@@ -9,14 +9,6 @@ namespace pagewise::engine {
 
 namespace {
 
-class CountingSink final : public RequestSink {
- public:
-  void on_admitted(const Admission&) override {}
-  void on_delta(Delta&& delta) override { tokens += delta.tokens.size(); }
-  void on_finished(const Finished&) override {}
-  uint64_t tokens = 0;
-};
-
 TEST(Core, ASteadyDecodeStepAllocatesOnlyItsDeltas) {
   FakeExecutor executor({.block_tokens = 32, .blocks = 2048});
   const FakeTokenizer tokenizer(64);

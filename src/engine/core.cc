@@ -154,8 +154,7 @@ void Core::submit(RequestId id, Request request, std::shared_ptr<RequestSink> si
   auto sequence = std::make_unique<Sequence>();
   sequence->job = job.get();
   sequence->tokens = std::move(job->request.prompt);
-  sequence->output = make_output(job->request);
-  if (job->request.grammar != nullptr) sequence->matcher.emplace(job->request.grammar);
+  begin_output(*sequence);
   job->sequences.push_back(std::move(sequence));
   waiting_.push_back(job.get());
   jobs_.emplace(id, std::move(job));

@@ -216,7 +216,7 @@ class Core {
   void learn_step_time(TimeNs step_ns);
 
   // After a step: core_output.cc.
-  std::unique_ptr<ChoiceOutput> make_output(const Request& request) const;
+  void begin_output(Sequence& sequence) const;
   void complete_runs(const model::LogitsView& logits);
   void tell_prompt(Job& job, const Run& run, const model::LogitsView& logits, uint32_t& row);
   void finish_prefill_only(Job& job);

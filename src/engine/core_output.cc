@@ -18,9 +18,13 @@ constexpr std::string_view kNoneAllowed =
 
 }  // namespace
 
-std::unique_ptr<ChoiceOutput> Core::make_output(const Request& request) const {
-  return std::make_unique<ChoiceOutput>(tokenizer_, request.stops, request.want_control_text,
-                                        request.text_before, request.control_text);
+/// Of a sequence that knows its job: what its client will hear, and where its grammar begins.
+void Core::begin_output(Sequence& sequence) const {
+  const Request& request = sequence.job->request;
+  sequence.output =
+      std::make_unique<ChoiceOutput>(tokenizer_, request.stops, request.want_control_text,
+                                     request.text_before, request.control_text);
+  if (request.grammar != nullptr) sequence.matcher.emplace(request.grammar);
 }
 
 void Core::complete_runs(const model::LogitsView& logits) {
@@ -100,8 +104,7 @@ void Core::fork_choices(Job& job) {
     sequence->tokens = first.tokens;
     sequence->computed = first.computed;
     sequence->kv = cache_->fork(first.kv);
-    sequence->output = make_output(job.request);
-    if (job.request.grammar != nullptr) sequence->matcher.emplace(job.request.grammar);
+    begin_output(*sequence);
     insert_running(*sequence);
     job.sequences.push_back(std::move(sequence));
   }

@@ -11,23 +11,18 @@
 #include "engine/test_support.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
+#include "grammar/test_grammar.h"
 
 namespace pagewise::engine {
 namespace {
 
 using grammar::Builder;
-using grammar::Grammar;
+using grammar::built;
+using grammar::GrammarPtr;
 using grammar::NodeId;
-using GrammarPtr = std::shared_ptr<const Grammar>;
 
 constexpr TokenId kEnd(0);
 constexpr TokenId kMark(1);
-
-GrammarPtr built(Builder& builder, NodeId root) {
-  Result<GrammarPtr> grammar = builder.build(root);
-  EXPECT_TRUE(grammar.has_value()) << grammar.status().error().message;
-  return grammar ? *grammar : nullptr;
-}
 
 /// "x", then three to nine of four words, then "z".
 GrammarPtr words_grammar() {
@@ -41,10 +36,8 @@ GrammarPtr words_grammar() {
 /// Letters, as many as one likes.
 GrammarPtr letters_grammar(uint32_t min) {
   Builder builder;
-  grammar::ByteSet letters;
-  for (char c = 'a'; c <= 'z'; ++c) letters.set(static_cast<std::size_t>(c));
-  return built(builder,
-               builder.repeat(builder.byte_of(letters), std::nullopt, min, grammar::kUnbounded));
+  return built(builder, builder.repeat(builder.byte_of(grammar::byte_range('a', 'z')), std::nullopt,
+                                       min, grammar::kUnbounded));
 }
 
 FakeExecutorOptions machine(uint32_t blocks = 512) {
@@ -247,14 +240,6 @@ TEST(CoreGrammar, APoolThatRunsOutAndACacheThatHitsDoNotShow) {
     }
   }
 }
-
-class CountingSink final : public RequestSink {
- public:
-  void on_admitted(const Admission&) override {}
-  void on_delta(Delta&& delta) override { tokens += delta.tokens.size(); }
-  void on_finished(const Finished&) override {}
-  uint64_t tokens = 0;
-};
 
 TEST(CoreGrammar, ASteadyDecodeStepAllocatesOnlyItsDeltas) {
   FakeExecutor executor(machine(4096));

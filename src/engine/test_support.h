@@ -96,6 +96,15 @@ class Recorder final : public RequestSink {
   std::optional<Finished> finished;
 };
 
+/// A client that keeps nothing, so that what it hears allocates nothing.
+class CountingSink final : public RequestSink {
+ public:
+  void on_admitted(const Admission&) override {}
+  void on_delta(Delta&& delta) override { tokens += delta.tokens.size(); }
+  void on_finished(const Finished&) override {}
+  uint64_t tokens = 0;
+};
+
 inline void expect_equal(const ChoiceRecord& expected, const ChoiceRecord& got,
                          const std::string& what) {
   EXPECT_EQ(expected.tokens, got.tokens) << what;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/prng.h"
 
 namespace pagewise::grammar {
 namespace {
@@ -14,22 +15,14 @@ using Kind = Node::Kind;
 // Of a string with exceptions: the place in the tree of a text that is no beginning of any.
 constexpr uint32_t kNoException = std::numeric_limits<uint32_t>::max() >> kStringPlaceBits;
 
-uint64_t mix(uint64_t x) {  // the finaliser of MurmurHash3
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdULL;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ULL;
-  return x ^ (x >> 33);
-}
-
 uint64_t hash_frame(uint32_t node, uint32_t place, uint32_t below) {
-  return mix((uint64_t{node} << 32 | place) ^ mix(below));
+  return mix64((uint64_t{node} << 32 | place) ^ mix64(below));
 }
 
 /// The number that `equal` takes for the sought one, or 0 with the empty cell's place in `cell`.
-template <typename Equal>
-uint32_t find_cell(const std::vector<uint32_t>& cells, uint64_t hash, const Equal& equal,
-                   std::size_t& cell) {
+template <typename Cell, typename Equal>
+Cell find_cell(const std::vector<Cell>& cells, uint64_t hash, const Equal& equal,
+               std::size_t& cell) {
   const std::size_t mask = cells.size() - 1;
   for (cell = hash & mask; cells[cell] != 0; cell = (cell + 1) & mask) {
     if (equal(cells[cell])) return cells[cell];
@@ -37,10 +30,10 @@ uint32_t find_cell(const std::vector<uint32_t>& cells, uint64_t hash, const Equa
   return 0;
 }
 
-template <typename Hash>
-void grow(std::vector<uint32_t>& cells, const Hash& hash_of) {
-  std::vector<uint32_t> larger(cells.size() * 2);
-  for (const uint32_t number : cells) {
+template <typename Cell, typename Hash>
+void grow(std::vector<Cell>& cells, const Hash& hash_of) {
+  std::vector<Cell> larger(cells.size() * 2);
+  for (const Cell number : cells) {
     if (number == 0) continue;
     std::size_t cell = hash_of(number) & (larger.size() - 1);
     while (larger[cell] != 0) cell = (cell + 1) & (larger.size() - 1);
@@ -109,7 +102,7 @@ Automaton::State Automaton::intern_set() {
   if (readings_.empty() && !may_end_) return kDead;
   const auto hash_of = [](std::span<const uint32_t> members, bool may_end) {
     uint64_t hash = may_end ? 1 : 0;
-    for (const uint32_t member : members) hash = mix(hash ^ member) + member;
+    for (const uint32_t member : members) hash = mix64(hash ^ member) + member;
     return hash;
   };
   const auto members = [this](State state) {
@@ -150,20 +143,12 @@ Automaton::State Automaton::finish_set() {
 
 /// Remembers `key` until the next set begins. Not 0.
 bool Automaton::seen(uint64_t key) {
-  const auto cell_of = [](const std::vector<uint64_t>& cells, uint64_t wanted) {
-    std::size_t cell = mix(wanted) & (cells.size() - 1);
-    while (cells[cell] != 0 && cells[cell] != wanted) cell = (cell + 1) & (cells.size() - 1);
-    return cell;
-  };
-  const std::size_t cell = cell_of(seen_, key);
-  if (seen_[cell] == key) return true;
+  std::size_t cell = 0;
+  const auto equal = [key](uint64_t other) { return other == key; };
+  if (find_cell(seen_, mix64(key), equal, cell) != 0) return true;
   seen_[cell] = key;
   if (++seen_count_ * 2 > seen_.size()) {
-    std::vector<uint64_t> larger(seen_.size() * 2);
-    for (const uint64_t other : seen_) {
-      if (other != 0) larger[cell_of(larger, other)] = other;
-    }
-    seen_ = std::move(larger);
+    grow(seen_, [](uint64_t other) { return mix64(other); });
   }
   return false;
 }

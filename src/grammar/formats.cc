@@ -21,9 +21,7 @@ class Pieces {
   /// `min` to `max` bytes of these ranges: {"az", "09"}.
   NodeId bytes(std::initializer_list<std::string_view> ranges, uint32_t min, uint32_t max) {
     ByteSet set;
-    for (const std::string_view range : ranges) {
-      for (char c = range[0]; c <= range[1]; ++c) set.set(static_cast<uint8_t>(c));
-    }
+    for (const std::string_view range : ranges) set |= byte_range(range[0], range[1]);
     const NodeId one = builder_.byte_of(set);
     return min == 1 && max == 1 ? one : builder_.repeat(one, std::nullopt, min, max);
   }

@@ -144,16 +144,15 @@ std::span<const uint32_t> beginnings(const Program& program, const Node& node) {
   return children.first(std::min(count + 1, children.size()));
 }
 
-/// Whether a part can come to itself without a byte.
-bool has_idle_loop(const Program& program, uint32_t root) {
+/// Whether one of these parts can come to itself without a byte.
+bool has_idle_loop(const Program& program, const std::vector<uint32_t>& parts) {
   enum : uint8_t { kNew, kOpen, kDone };
   std::vector<uint8_t> state(program.nodes.size(), kNew);
   struct Step {
     uint32_t node;
     std::size_t next;
   };
-  // Any part can be come to, not only those the root begins with.
-  for (const uint32_t start : reachable(program, root)) {
+  for (const uint32_t start : parts) {
     if (state[start] != kNew) continue;
     std::vector<Step> path = {{start, 0}};
     state[start] = kOpen;
@@ -381,7 +380,7 @@ Status Builder::check_part(NodeId part) {
     return {ErrorCode::kUnsupported,
             fmt::format("needs more than {} parts of a grammar: ask for less", kNodesMax)};
   }
-  std::vector<uint32_t> parts = reachable(program_, part.value);
+  const std::vector<uint32_t> parts = reachable(program_, part.value);
   for (const uint32_t id : parts) {
     const Node& node = program_.nodes[id];
     if (node.kind == Kind::kForward && node.count == 0) {
@@ -400,7 +399,8 @@ Status Builder::check_part(NodeId part) {
       }
     }
   }
-  if (has_idle_loop(program_, part.value)) {
+  // Any of them can be come to, not only those that the whole begins with.
+  if (has_idle_loop(program_, parts)) {
     return {ErrorCode::kInvalidArgument, "refers to itself with nothing between"};
   }
   if (program_.nodes[part.value].nest_min == kNever) {

@@ -2,11 +2,12 @@
 // JSON's own grammar as parts. White space is bounded, digits too: a model that knows nothing must
 // not be able to write them for ever.
 #include "grammar/grammar.h"
+#include "grammar/number_range.h"
 
 namespace pagewise::grammar {
 namespace {
 
-constexpr uint32_t kDigitsMax = 15;  // every integer of so many is exact as a double
+constexpr uint32_t kDigitsMax = kIntegerDigitsMax;  // before the point and behind it
 constexpr uint32_t kExponentDigitsMax = 2;
 
 ByteSet bytes_of(std::string_view bytes) {
@@ -31,12 +32,12 @@ NodeId Builder::colon() {
 }
 
 NodeId Builder::digits(uint32_t min, uint32_t max) {
-  return repeat(byte_of(bytes_of("0123456789")), std::nullopt, min, max);
+  return repeat(byte_of(byte_range('0', '9')), std::nullopt, min, max);
 }
 
 NodeId Builder::json_integer() {
   if (integer_) return *integer_;
-  const NodeId large = sequence({byte_of(bytes_of("123456789")), digits(0, kDigitsMax - 1)});
+  const NodeId large = sequence({byte_of(byte_range('1', '9')), digits(0, kDigitsMax - 1)});
   return once(integer_, sequence({optional(literal("-")), choice({literal("0"), large})}));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -11,6 +12,13 @@
 namespace pagewise::grammar {
 
 using ByteSet = std::bitset<256>;
+
+/// `first` to `last`, both of them in it. Requires: ASCII.
+inline ByteSet byte_range(char first, char last) {
+  ByteSet set;
+  for (int c = first; c <= last; ++c) set.set(static_cast<std::size_t>(c));
+  return set;
+}
 
 struct Node {
   enum class Kind : uint8_t {

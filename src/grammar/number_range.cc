@@ -13,9 +13,7 @@ namespace {
 
 /// One digit from `first` to `last`.
 NodeId digit(Builder& builder, char first, char last) {
-  ByteSet set;
-  for (char c = first; c <= last; ++c) set.set(static_cast<uint8_t>(c));
-  return builder.byte_of(set);
+  return builder.byte_of(byte_range(first, last));
 }
 
 NodeId any_digits(Builder& builder, std::size_t count) {

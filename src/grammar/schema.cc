@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/contains.h"
+#include "base/percent.h"
 #include "grammar/formats.h"
 #include "grammar/number_range.h"
 
@@ -114,22 +115,9 @@ Error wrong(std::string_view path, std::string_view keyword, std::string_view re
           fmt::format("{}{}{}: {}", path, keyword.empty() ? "" : ".", shown(keyword), reason)};
 }
 
-/// A part of a URI: %25 and kin.
-std::string percent_decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char lower = static_cast<char>(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-  };
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool coded =
-        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    out.push_back(coded ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]))
-                        : text[i]);
-    if (coded) i += 2;
-  }
-  return out;
+/// An error of the grammar, with the schema's place in the request.
+Error at_place(std::string_view where, const Error& error) {
+  return {error.code, fmt::format("{}: {}", where, error.message)};
 }
 
 }  // namespace
@@ -313,13 +301,9 @@ NodeId SchemaCompiler::fixed(const json::value& value) {
     return builder_.nest(builder_.sequence(parts));
   }
   if (const json::array* array = value.if_array()) {
-    std::vector<NodeId> parts = {builder_.literal("[")};
-    for (const json::value& item : *array) {
-      if (parts.size() > 1) parts.push_back(builder_.comma());
-      parts.push_back(fixed(item));
-    }
-    parts.push_back(builder_.literal("]"));
-    return builder_.nest(builder_.sequence(parts));
+    std::vector<NodeId> items;
+    for (const json::value& item : *array) items.push_back(fixed(item));
+    return array_of(items, std::nullopt);
   }
   return builder_.literal(scalar_text(value));
 }
@@ -462,6 +446,18 @@ Result<NodeId> SchemaCompiler::number(bool integer, const json::object& schema,
 // ---- Arrays and objects
 // ----------------------------------------------------------------------------
 
+/// An array of exactly these items, behind which `more`, with its own commas, may follow.
+NodeId SchemaCompiler::array_of(const std::vector<NodeId>& items, std::optional<NodeId> more) {
+  std::vector<NodeId> parts = {builder_.literal("[")};
+  for (const NodeId item : items) {
+    if (parts.size() > 1) parts.push_back(builder_.comma());
+    parts.push_back(item);
+  }
+  if (more) parts.push_back(*more);
+  parts.push_back(builder_.literal("]"));
+  return builder_.nest(builder_.sequence(parts));
+}
+
 Result<NodeId> SchemaCompiler::array(const json::object& schema, const std::string& path) {
   PW_ASSIGN_OR_RETURN(const std::optional<uint32_t> asked_min, count(schema, "minItems", path));
   PW_ASSIGN_OR_RETURN(const std::optional<uint32_t> asked_max, count(schema, "maxItems", path));
@@ -489,31 +485,19 @@ Result<NodeId> SchemaCompiler::array(const json::object& schema, const std::stri
   const bool none = items != nullptr && items->is_bool() && !items->get_bool();
   if (none && min > fixed_count)
     return wrong(path, "minItems", "asks for items that 'items' forbids");
-  if (none || max == fixed_count) {
-    std::vector<NodeId> parts = {builder_.literal("[")};
-    for (const NodeId item : first) {
-      if (parts.size() > 1) parts.push_back(builder_.comma());
-      parts.push_back(item);
-    }
-    parts.push_back(builder_.literal("]"));
-    return builder_.nest(builder_.sequence(parts));
-  }
-  NodeId item = builder_.json_value();
+  // `items` is not compiled where nothing may follow: what it says is never asked for.
+  if (none || max == fixed_count) return array_of(first, std::nullopt);
+  NodeId item;
   if (items != nullptr) {
     PW_ASSIGN_OR_RETURN(item, schema_node(*items, path + ".items"));
+  } else {
+    item = builder_.json_value();
   }
   if (first.empty()) return builder_.json_array_of(item, min, max);
-  std::vector<NodeId> parts = {builder_.literal("[")};
-  for (const NodeId part : first) {
-    if (parts.size() > 1) parts.push_back(builder_.comma());
-    parts.push_back(part);
-  }
   const uint32_t more_min = min - std::min(min, fixed_count);
   const uint32_t more_max = max == kUnbounded ? max : max - fixed_count;
-  parts.push_back(builder_.repeat(builder_.sequence({builder_.comma(), item}), std::nullopt,
-                                  more_min, more_max));
-  parts.push_back(builder_.literal("]"));
-  return builder_.nest(builder_.sequence(parts));
+  return array_of(first, builder_.repeat(builder_.sequence({builder_.comma(), item}), std::nullopt,
+                                         more_min, more_max));
 }
 
 /// What properties that are not named may hold; nullopt: there are none.
@@ -613,17 +597,18 @@ NodeId SchemaCompiler::members(const std::vector<Property>& properties,
 Result<NodeId> Builder::json_schema(const json::value& schema, std::string_view where) {
   SchemaCompiler compiler(*this, schema, where);
   PW_ASSIGN_OR_RETURN(const NodeId node, compiler.compile());
-  if (const Status status = check_part(node); !status) {
-    return {status.code(), fmt::format("{}: {}", where, status.error().message)};
-  }
+  if (const Status status = check_part(node); !status) return at_place(where, status.error());
   return node;
 }
 
 Result<std::shared_ptr<const Grammar>> grammar_of_schema(const json::value& schema,
                                                          std::string_view where) {
   Builder builder;
-  PW_ASSIGN_OR_RETURN(const NodeId root, builder.json_schema(schema, where));
-  return builder.build(root);
+  SchemaCompiler compiler(builder, schema, where);
+  PW_ASSIGN_OR_RETURN(const NodeId root, compiler.compile());
+  Result<std::shared_ptr<const Grammar>> grammar = builder.build(root);
+  if (!grammar) return at_place(where, grammar.error());
+  return grammar;
 }
 
 }  // namespace pagewise::grammar

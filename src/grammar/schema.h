@@ -52,6 +52,7 @@ class SchemaCompiler {
   Result<std::optional<uint32_t>> count(const json::object& schema, std::string_view keyword,
                                         const std::string& path);
   NodeId fixed(const json::value& value);
+  NodeId array_of(const std::vector<NodeId>& items, std::optional<NodeId> more);
 
   Builder& builder_;
   const json::value& root_;

@@ -21,10 +21,6 @@ void set_bit(std::span<uint64_t> mask, int32_t token) {
   mask[static_cast<std::size_t>(token) / 64] |= uint64_t{1} << (token % 64);
 }
 
-void clear_bit(std::span<uint64_t> mask, int32_t token) {
-  mask[static_cast<std::size_t>(token) / 64] &= ~(uint64_t{1} << (token % 64));
-}
-
 bool can_be_text(std::string_view bytes) {
   return std::none_of(bytes.begin(), bytes.end(),
                       [](char c) { return static_cast<uint8_t>(c) >= 0xFE; });
@@ -189,20 +185,17 @@ class MaskWalk {
 
   /// Tokens that stay in the string and begin at most so many characters.
   void add_inside(uint32_t characters_max) {
-    const bool few = characters_max <= Vocabulary::kLengthMasks;
-    const std::vector<uint64_t>& inside =
-        few ? vocabulary_.inside_up_to_[characters_max] : vocabulary_.inside_;
-    if (few || vocabulary_.inside_long_.empty() ||
-        vocabulary_.inside_long_.front().characters <= characters_max) {
-      for (std::size_t i = 0; i < mask_.size(); ++i) mask_[i] |= inside[i];
-      return;
+    const std::vector<Vocabulary::LongToken>& longer = vocabulary_.inside_long_;
+    const bool all = longer.empty() || longer.front().characters <= characters_max;
+    const uint32_t most = std::min(characters_max, Vocabulary::kLengthMasks);
+    const std::vector<uint64_t>& inside = all && most == Vocabulary::kLengthMasks
+                                              ? vocabulary_.inside_
+                                              : vocabulary_.inside_up_to_[most];
+    for (std::size_t i = 0; i < mask_.size(); ++i) mask_[i] |= inside[i];
+    if (all) return;
+    for (auto token = longer.rbegin(); token->characters <= characters_max; ++token) {
+      set_bit(mask_, token->token.value);
     }
-    std::vector<uint64_t> some = inside;
-    for (const Vocabulary::LongToken& token : vocabulary_.inside_long_) {
-      if (token.characters <= characters_max) break;
-      clear_bit(some, token.token.value);
-    }
-    for (std::size_t i = 0; i < mask_.size(); ++i) mask_[i] |= some[i];
   }
 
   Automaton& automaton_;

@@ -102,12 +102,32 @@ TEST(Vocabulary, AnEmptyOneAllowsNothing) {
   EXPECT_TRUE(allowed_tokens(Matcher(built(builder, builder.literal("a"))), vocabulary).empty());
 }
 
-TEST(Vocabulary, AWalkThatGoesWhereItWasAllocatesNothing) {
+TEST(Vocabulary, LongTokensComeWhereTheirCharactersHaveRoom) {
+  std::vector<std::string> tokens = {"\"", "a", "\\n"};
+  for (const std::size_t characters : {22, 16, 15, 19, 17, 30, 20, 18, 21}) {
+    tokens.emplace_back(characters, 'a');
+  }
+  const Vocabulary vocabulary = vocabulary_of(tokens);
+  for (std::size_t max = 14; max <= 31; ++max) {
+    Matcher matcher(schema_grammar(R"({"type":"string","maxLength":)" + std::to_string(max) + "}"));
+    ASSERT_TRUE(matcher.accept("\""));
+    const std::vector<TokenId> allowed = allowed_tokens(matcher, vocabulary);
+    EXPECT_EQ(allowed, tried_tokens(matcher, vocabulary)) << max;
+    const auto fitting =
+        std::count_if(tokens.begin(), tokens.end(),
+                      [max](const std::string& token) { return token.size() <= max; });
+    EXPECT_EQ(allowed.size(), static_cast<std::size_t>(fitting)) << max;
+  }
+}
+
+/// A string whose length is bounded at `max_length`, in an object that comes again and again.
+void expect_no_allocation(const std::string& max_length) {
   const std::vector<std::string> tokens = awkward_tokens();
   const Vocabulary vocabulary = vocabulary_of(tokens);
   Matcher matcher(schema_grammar(
       R"({"type":"array","items":{"type":"object","properties":{"name":{"type":"string"},
-          "n":{"type":"number"},"s":{"type":"string","maxLength":40}},"required":["name"]}})"));
+          "n":{"type":"number"},"s":{"type":"string","maxLength":)" +
+      max_length + R"(}},"required":["name"]}})"));
   std::vector<uint64_t> mask(vocabulary.mask_words());
   const std::string item = R"({"name":"abc é","n":-1.5e2, "s":"aa"},)";
   ASSERT_TRUE(matcher.accept("["));
@@ -120,7 +140,12 @@ TEST(Vocabulary, AWalkThatGoesWhereItWasAllocatesNothing) {
   for (int i = 0; i < 3; ++i) round();
   const uint64_t before = pagewise::testing::allocation_count();
   for (int i = 0; i < 100; ++i) round();
-  EXPECT_EQ(pagewise::testing::allocation_count(), before);
+  EXPECT_EQ(pagewise::testing::allocation_count(), before) << "maxLength " << max_length;
+}
+
+TEST(Vocabulary, AWalkThatGoesWhereItWasAllocatesNothing) {
+  expect_no_allocation("40");  // room for every token
+  expect_no_allocation("20");  // not for the longest
 }
 
 }  // namespace

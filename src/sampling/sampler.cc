@@ -313,14 +313,17 @@ uint32_t Sampler::draw_uncut(std::span<const float> logits, float max, const Par
   const auto next = std::upper_bound(block_sums_.begin(), block_sums_.end(), target);
   const std::size_t block = static_cast<std::size_t>(next - block_sums_.begin()) - 1;
   double running = block_sums_[block];
-  // A target that rounding moved to the very end: the last token that has weight.
-  std::size_t last = block * kSumBlock;
-  while (last > 0 && weights_[last] == 0) --last;
+  std::size_t last = vocab_size_;
   for (std::size_t i = block * kSumBlock; i < vocab_size_; ++i) {
     if (weights_[i] == 0) continue;
     running += weights_[i];
     last = i;
     if (running > target) break;
+  }
+  if (last == vocab_size_) {
+    // A target that rounding moved to the very end: the last token that has weight.
+    last = block * kSumBlock;
+    while (last > 0 && weights_[last] == 0) --last;
   }
   return static_cast<uint32_t>(last);
 }

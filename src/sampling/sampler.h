@@ -33,8 +33,7 @@ namespace pagewise::sampling {
 /// What to say where sample() finds no token.
 inline constexpr std::string_view kNoNumbers =
     "the model's scores for the next token are not numbers (infinity or NaN): a value left the "
-    "range "
-    "of its type; try --kv-type bf16 or f32, or check the model file";
+    "range of its type; try --kv-type bf16 or f32, or check the model file";
 
 /// The memory sampling works in, taken once. A call allocates only what the caller asked to keep
 /// (Sampled::top, when log-probabilities were wanted and `out` has no room for them yet).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/routes.h"
 
-#include <cstddef>
+#include "base/percent.h"
 
 namespace pagewise::server {
 namespace {
@@ -29,25 +29,6 @@ constexpr RouteRow kRoutes[] = {
 };
 constexpr RouteRow kModelRow = {"/models/",   Route::kModel, Methods::kGet,
                                 Access::kKey, true,          "models"};
-
-std::string percent_decoded(std::string_view text) {
-  const auto hex = [](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-  };
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex(text[i + 1]) >= 0 && hex(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex(text[i + 1]) * 16 + hex(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
 
 }  // namespace
 
