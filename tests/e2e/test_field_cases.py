@@ -276,23 +276,27 @@ def test_c08_a_request_that_fits_the_context_but_not_the_pool():
 
 def test_c11_anthropic_usage_adds_up(nonce):
     # A server of its own: what others have leased of a shared one can leave no share for this prompt.
-    with serving("--alias", "claude-*") as server:
-        client = server.anthropic()
-        words = nonce + " " + "The guests of this house close the door behind them. " * 100
-        marked = [{"type": "text", "text": words, "cache_control": {"type": "ephemeral"}}]
-        bare = [{"type": "text", "text": words}]
-        seen = []
-        for system, question in ((marked, "Why?"), (marked, "Why?"), (marked, "And when?"), (bare, "Why?")):
-            body = {"model": "claude-x", "system": system, "messages": [{"role": "user", "content": question}]}
-            usage = client.messages.create(max_tokens=2, **body).usage
-            numbers = (usage.input_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens)
-            assert all(isinstance(n, int) and n >= 0 for n in numbers)
-            assert sum(numbers) == client.messages.count_tokens(**body).input_tokens
-            seen.append(numbers)
-        created = seen[0][1]
-        assert created > 1000 and seen[0][2] == 0
-        assert seen[1][1:] == seen[2][1:] == (0, created)
-        assert seen[3][1:] == (0, 0)
+    with serving("--alias", "claude-*") as alone:
+        anthropic_usage_adds_up(alone, nonce)
+
+
+def anthropic_usage_adds_up(server, nonce):
+    client = server.anthropic()
+    words = nonce + " " + "The guests of this house close the door behind them. " * 100
+    marked = [{"type": "text", "text": words, "cache_control": {"type": "ephemeral"}}]
+    bare = [{"type": "text", "text": words}]
+    seen = []
+    for system, question in ((marked, "Why?"), (marked, "Why?"), (marked, "And when?"), (bare, "Why?")):
+        body = {"model": "claude-x", "system": system, "messages": [{"role": "user", "content": question}]}
+        usage = client.messages.create(max_tokens=2, **body).usage
+        numbers = (usage.input_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens)
+        assert all(isinstance(n, int) and n >= 0 for n in numbers)
+        assert sum(numbers) == client.messages.count_tokens(**body).input_tokens
+        seen.append(numbers)
+    created = seen[0][1]
+    assert created > 1000 and seen[0][2] == 0
+    assert seen[1][1:] == seen[2][1:] == (0, created)
+    assert seen[3][1:] == (0, 0)
 
 
 @pytest.mark.parametrize("route", ["chat", "completions"])

@@ -25,8 +25,9 @@ def test_c03_prompt_lengths_around_whole_blocks_and_windows(gemma, gemma_uncache
     cases.around_whole_blocks(gemma, gemma_uncached, 32, more, new_tokens=(2,), vocabulary=200000)
 
 
-def test_c11_anthropic_usage_adds_up(gemma, nonce):
-    cases.test_c11_anthropic_usage_adds_up(gemma, nonce)
+def test_c11_anthropic_usage_adds_up(nonce):
+    with serving_gemma("--kv-memory", "256MiB") as alone:
+        cases.anthropic_usage_adds_up(alone, nonce)
 
 
 @pytest.mark.parametrize("route", ["chat", "completions"])
