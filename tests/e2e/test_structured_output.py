@@ -159,6 +159,18 @@ def test_json_object_is_some_object(server):
             assert isinstance(json.loads(content), dict)
 
 
+def test_completions_take_a_format_too(server, uncached):
+    body = {"model": "gpt-x", "prompt": ["A guest: ", "Another guest: "], "max_tokens": 250, "seed": 5, "extra_body": {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "guest", "schema": SCHEMAS["record"]}}}}
+    texts = [choice.text for choice in server.openai().completions.create(**body).choices]
+    assert len(texts) == 2
+    for answer in texts:
+        jsonschema.validate(json.loads(answer), SCHEMAS["record"])
+    assert texts == [choice.text for choice in uncached.openai().completions.create(**body).choices]
+    echoed = server.openai().completions.create(**body, echo=True).choices
+    assert [choice.text for choice in echoed] == [p + t for p, t in zip(body["prompt"], texts)]
+
+
 def test_an_answer_is_cut_by_its_length_and_by_stop_strings(server):
     whole = chat(server, SCHEMAS["record"]).choices[0].message.content
     cut = chat(server, SCHEMAS["record"], max_tokens=6).choices[0]

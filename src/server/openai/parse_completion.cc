@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/openai/parse_common.h"
+#include "server/output_format.h"
 
 namespace pagewise::server::openai {
 namespace {
@@ -114,6 +115,7 @@ ApiResult<GenerationRequest> parse_completion(const json::object& body, const Pa
                   "prompt_logprobs: not supported by this server; 'echo' with 'logprobs' gives the "
                   "log-probabilities of the prompt");
   }
+  request.grammar = parse_response_format(fields, body);
   fields.not_offered(body, "", "suffix", Fields::Shape::kString, "text behind the answer is");
   parse_best_of(fields, body, limits, request);
   if (fields.failed()) return fields.error();
