@@ -335,8 +335,8 @@ int run(int argc, char** argv) {
   CLI::App app{"Kernels beside the limits of this machine"};
   std::vector<std::size_t> threads = {1, 2};
   std::vector<std::string> only = {"linear", "attention"};
-  std::vector<std::string> types = {"Q4_1", "Q8_0", "Q5_0",   "Q4_K", "Q6_K",
-                                    "Q4_0", "Q5_K", "IQ4_NL", "F16",  "BF16"};
+  std::vector<std::string> types = {"Q4_1", "Q8_0",   "Q5_0",  "Q4_K", "Q6_K", "Q4_0",
+                                    "Q5_K", "IQ4_NL", "MXFP4", "F16",  "BF16"};
   std::string isa;
   double seconds = 0.25;
   app.add_option("--threads", threads, "Thread counts")->delimiter(',');

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where Q4_K, Q5_K and Q6_K keep what belongs to one value of their blocks of 256, and what
-// IQ4_NL's codes stand for: for everything that reads them, to_float.h and the packing of linear
-// layers. Layouts from the GGUF specification.
+// Where Q4_K, Q5_K and Q6_K keep what belongs to one value of their blocks of 256, and what the
+// codes of IQ4_NL and MXFP4 stand for: for everything that reads them, to_float.h and the packing
+// of linear layers. Layouts from the GGUF specification.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -46,5 +47,17 @@ inline uint8_t q6_k_code(const uint8_t* block, std::size_t k) {
 /// IQ4_NL: the values of its 16 codes, in units of the block's scale.
 inline constexpr int8_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                             1,    13,   25,  38,  53,  69,  89,  113};
+
+/// MXFP4: the values of its 16 codes (E2M1) doubled, so that they are whole. Source: OCP
+/// Microscaling Formats specification 1.0, section 5.3.
+inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                            0, -1, -2, -3, -4, -6, -8, -12};
+
+/// MXFP4: half of the scale that an exponent byte (E8M0) stands for, 2^(e - 128), which makes up
+/// for the doubled values. Below e = 2 it is subnormal. 255, which the specification calls not a
+/// number, is read as 2^127, as ggml reads it.
+constexpr float mxfp4_scale(uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? 0x00200000U << e : (uint32_t{e} - 1) << 23);
+}
 
 }  // namespace pagewise::kernels

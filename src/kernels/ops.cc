@@ -95,6 +95,21 @@ void gelu_row(const float* x, std::size_t n, float* out) {
   }
 }
 
+void clamped_swiglu_mul_row(const float* gate, const float* up, std::size_t n, float limit,
+                            float* out) {
+  const DF df;
+  const F32 most = hn::Set(df, limit);
+  const F32 least = hn::Set(df, -limit);
+  const F32 one = hn::Set(df, 1.0f);
+  const F32 steepness = hn::Set(df, -1.702f);
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    const F32 g = hn::Min(load_first(gate + i, n - i), most);
+    const F32 u = hn::Max(hn::Min(load_first(up + i, n - i), most), least);
+    const F32 denominator = hn::Add(one, exp_lanes(hn::Mul(g, steepness)));
+    store_first(hn::Mul(hn::Div(g, denominator), hn::Add(u, one)), out + i, n - i);
+  }
+}
+
 void soft_cap_row(float* x, float cap, std::size_t n) {
   const F32 c = hn::Set(DF(), cap);
   for (std::size_t i = 0; i < n; i += kLanes)
@@ -225,6 +240,7 @@ HWY_EXPORT(rms_norm_row);
 HWY_EXPORT(layer_norm_row);
 HWY_EXPORT(silu_mul_row);
 HWY_EXPORT(gelu_mul_row);
+HWY_EXPORT(clamped_swiglu_mul_row);
 HWY_EXPORT(gelu_row);
 HWY_EXPORT(soft_cap_row);
 HWY_EXPORT(add_row);
@@ -253,6 +269,11 @@ void silu_mul(const float* gate, const float* up, std::size_t n, float* out) {
 
 void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(gelu_mul_row)(gate, up, n, out);
+}
+
+void clamped_swiglu_mul(const float* gate, const float* up, std::size_t n, float limit,
+                        float* out) {
+  HWY_DYNAMIC_DISPATCH(clamped_swiglu_mul_row)(gate, up, n, limit, out);
 }
 
 void gelu(const float* x, std::size_t n, float* out) { HWY_DYNAMIC_DISPATCH(gelu_row)(x, n, out); }

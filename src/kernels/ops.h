@@ -33,6 +33,11 @@ void gelu_mul(const float* gate, const float* up, std::size_t n, float* out);
 /// out[i] = gelu(x[i]), in the same form. `out` may be `x`.
 void gelu(const float* x, std::size_t n, float* out);
 
+/// out[i] = g / (1 + exp(-1.702 g)) * (u + 1), with g = gate[i], at most `limit`, and u = up[i],
+/// within [-limit, limit]: the gate that gpt-oss has. `out` may be either input. Source: gpt-oss's
+/// published model code; 1.702 from Hendrycks and Gimpel 2016, section 2.
+void clamped_swiglu_mul(const float* gate, const float* up, std::size_t n, float limit, float* out);
+
 /// x[i] = cap * tanh(x[i] / cap), as cap * (1 - 2 / (exp(2 x[i] / cap) + 1)). Requires: cap > 0.
 void soft_cap(float* x, float cap, std::size_t n);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -101,6 +102,32 @@ TEST(Ops, GeluMulEqualsTheReferenceAndIsNearTheTanhForm) {
     on_each_isa([&](bool fma) {
       std::vector<float> out(n);
       gelu_mul(gate.data(), up.data(), n, out.data());
+      expect_same(out, expected, fma);
+    });
+  }
+}
+
+TEST(Ops, ClampedSwigluMulEqualsTheReferenceAndIsNearItsFormula) {
+  Prng prng(23);
+  for (const std::size_t n : kSizes) {
+    std::vector<float> gate = random_floats(prng, n, 12);
+    gate[0] = -1e20f;  // far out: 0, not a NaN
+    const std::vector<float> up = random_floats(prng, n, 12);
+    std::vector<float> expected(n);
+    ref::clamped_swiglu_mul(gate.data(), up.data(), n, 7.0f, expected.data());
+    EXPECT_NEAR(expected[0], 0.0f, 1e-6f);
+    for (std::size_t i = 1; i < n; ++i) {
+      const double g = std::min(static_cast<double>(gate[i]), 7.0);
+      const double u = std::clamp(static_cast<double>(up[i]), -7.0, 7.0);
+      const double exact = g / (1.0 + std::exp(-1.702 * g)) * (u + 1.0);
+      ASSERT_NEAR(expected[i], exact, 1e-5 * std::abs(exact) + 1e-6) << gate[i];
+    }
+    on_each_isa([&](bool fma) {
+      std::vector<float> out(n);
+      clamped_swiglu_mul(gate.data(), up.data(), n, 7.0f, out.data());
+      expect_same(out, expected, fma);
+      out = up;  // in place
+      clamped_swiglu_mul(gate.data(), out.data(), n, 7.0f, out.data());
       expect_same(out, expected, fma);
     });
   }

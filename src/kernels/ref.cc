@@ -87,6 +87,15 @@ void gelu_mul(const float* gate, const float* up, std::size_t n, float* out) {
   }
 }
 
+void clamped_swiglu_mul(const float* gate, const float* up, std::size_t n, float limit,
+                        float* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = std::min(gate[i], limit);
+    const float u = std::max(std::min(up[i], limit), -limit);
+    out[i] = g / (1.0f + exp(g * -1.702f)) * (u + 1.0f);
+  }
+}
+
 void soft_cap(float* x, float cap, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
     x[i] = cap * (1.0f - 2.0f / (exp(2.0f * (x[i] / cap)) + 1.0f));
@@ -184,6 +193,9 @@ WeightBlock read_block(TensorType type, const uint8_t* row, std::size_t b) {
       case TensorType::kIQ4_NL:
         code = kIq4NlValues[nibble(2, i)];
         break;
+      case TensorType::kMXFP4:
+        code = kMxfp4Values[nibble(1, i)];
+        break;
       case TensorType::kQ4_K:
         code = q4_k_code(block, in_super + i);
         break;
@@ -198,7 +210,8 @@ WeightBlock read_block(TensorType type, const uint8_t* row, std::size_t b) {
         break;
     }
   }
-  out.d = half_at(type == TensorType::kQ6_K ? block + 208 : block);
+  out.d = type == TensorType::kMXFP4 ? mxfp4_scale(block[0])
+                                     : half_at(type == TensorType::kQ6_K ? block + 208 : block);
   if (type == TensorType::kQ4_1 || type == TensorType::kQ5_1) {
     out.m = half_at(block + 2);
     out.has_minimum = true;
@@ -241,7 +254,8 @@ float linear(TensorType type, const std::byte* row, const float* x, std::size_t 
 }
 
 void attention(const AttentionShape& shape, const PagedLayer& layer,
-               std::span<const BlockId> blocks, uint32_t position, const float* q, float* out) {
+               std::span<const BlockId> blocks, uint32_t position, const float* q, float* out,
+               const float* sinks) {
   const uint32_t end = position + 1;
   const uint32_t begin = shape.window != 0 && end > shape.window ? end - shape.window : 0;
   std::vector<float> k(shape.key_dim);
@@ -290,6 +304,12 @@ void attention(const AttentionShape& shape, const PagedLayer& layer,
       l = std::fma(segment_l, right, l * left);
       for (uint32_t j = 0; j < shape.value_dim; ++j)
         acc[j] = std::fma(segment_acc[j], right, acc[j] * left);
+    }
+    if (sinks != nullptr) {
+      const float merged_m = std::max(m, sinks[h]);
+      const float left = exp(m - merged_m);
+      l = exp(sinks[h] - merged_m) + l * left;
+      for (float& x : acc) x *= left;
     }
     for (uint32_t j = 0; j < shape.value_dim; ++j) out[h * shape.value_dim + j] = acc[j] / l;
   }

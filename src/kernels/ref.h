@@ -26,6 +26,7 @@ void layer_norm(const float* x, const float* weight, const float* bias, std::siz
 void silu_mul(const float* gate, const float* up, std::size_t n, float* out);
 void gelu_mul(const float* gate, const float* up, std::size_t n, float* out);
 void gelu(const float* x, std::size_t n, float* out);
+void clamped_swiglu_mul(const float* gate, const float* up, std::size_t n, float limit, float* out);
 void soft_cap(float* x, float cap, std::size_t n);
 void rope(float* x, std::size_t heads, std::size_t head_dim, RopeLayout layout,
           const RopeTable& table, std::size_t position);
@@ -47,8 +48,9 @@ KvGroup quantize_kv(const float* x);
 /// One output of a linear layer: `row` is the weights' row in `type`, `x` the f32 activations.
 float linear(TensorType type, const std::byte* row, const float* x, std::size_t columns);
 
-/// One row, all heads: q [heads * key_dim], out [heads * value_dim].
+/// One row, all heads: q [heads * key_dim], out [heads * value_dim]; sinks [heads], or null.
 void attention(const AttentionShape& shape, const PagedLayer& layer,
-               std::span<const BlockId> blocks, uint32_t position, const float* q, float* out);
+               std::span<const BlockId> blocks, uint32_t position, const float* q, float* out,
+               const float* sinks = nullptr);
 
 }  // namespace pagewise::kernels::ref

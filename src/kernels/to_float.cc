@@ -95,15 +95,11 @@ void block_iq4_nl(const uint8_t* b, float* y) {
   }
 }
 
-// E2M1 values doubled, so that they are whole; the scale 2^(e - 127) is halved in return.
-constexpr int8_t kE2M1Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
 void block_mxfp4(const uint8_t* b, float* y) {
-  const uint32_t e = b[0];
-  const float d = std::bit_cast<float>(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+  const float d = mxfp4_scale(b[0]);
   for (int i = 0; i < 16; ++i) {
-    y[i] = d * static_cast<float>(kE2M1Doubled[b[1 + i] & 15]);
-    y[i + 16] = d * static_cast<float>(kE2M1Doubled[b[1 + i] >> 4]);
+    y[i] = d * static_cast<float>(kMxfp4Values[b[1 + i] & 15]);
+    y[i + 16] = d * static_cast<float>(kMxfp4Values[b[1 + i] >> 4]);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -115,6 +116,24 @@ TEST(ToFloat, DecodesAQ4_1BlockAsItsFormatSays) {
   EXPECT_EQ(y[0], 0.5f * 2 - 3);
   EXPECT_EQ(y[16], 0.5f * 15 - 3);
   EXPECT_EQ(y[1], -3.0f);
+}
+
+TEST(ToFloat, DecodesAnMxfp4BlockAsItsFormatSays) {
+  // Two exponents that make a float subnormal, and an ordinary one; low nibbles come first.
+  const std::pair<int, float> scales[] = {{0, 0x1p-127f}, {1, 0x1p-126f}, {128, 2.0f}};
+  for (const auto& [exponent, scale] : scales) {
+    std::vector<uint8_t> block(17);
+    block[0] = static_cast<uint8_t>(exponent);
+    block[1] = 0xf2;  // E2M1: value 0 is 1, value 16 is -6
+    block[2] = 0x91;  // value 1 is 0.5, value 17 is -0.5
+    std::vector<float> y(32);
+    own_to_float(TensorType::kMXFP4)(block.data(), y.data(), 32);
+    EXPECT_EQ(y[0], scale);
+    EXPECT_EQ(y[16], -6 * scale);
+    EXPECT_EQ(y[1], 0.5f * scale);
+    EXPECT_EQ(y[17], -0.5f * scale);
+    EXPECT_EQ(y[2], 0.0f);
+  }
 }
 
 TEST(Half, EveryHalfSurvivesTheRoundTrip) {

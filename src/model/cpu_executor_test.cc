@@ -199,6 +199,7 @@ std::vector<LlamaShape> shapes() {
                     .type = TensorType::kQ5_K,
                     .head_type = TensorType::kIQ4_NL});
   shapes.push_back({.embedding = 96, .type = TensorType::kIQ4_NL, .head_type = TensorType::kQ4_0});
+  shapes.push_back({.embedding = 96, .type = TensorType::kMXFP4, .head_type = TensorType::kMXFP4});
   shapes.push_back({.embedding = 72,
                     .heads = 3,
                     .kv_heads = 1,

@@ -35,14 +35,6 @@ kernels::RopeTable make_rope(const RopeSpec& rope, const ModelWeights& weights,
   return {context_max, frequencies, rope.magnitude};
 }
 
-void add_bias(float* rows, std::size_t count, std::size_t stride, Range outputs,
-              const kernels::AlignedArray<float>& bias) {
-  if (bias.size() == 0) return;
-  for (std::size_t r = 0; r < count; ++r) {
-    kernels::add(rows + r * stride + outputs.begin, bias.data() + outputs.begin, outputs.size());
-  }
-}
-
 /// The rows in parts of `tile_rows`.
 template <typename Tile>
 void for_tiles(Range rows, uint32_t tile_rows, Tile&& tile) {
@@ -263,7 +255,8 @@ uint32_t Forward::attend(std::size_t l, const Context& context) {
   const LayerSpec& layer = spec_.layers[l];
   Activations& attended = attended_[layer.group];
   kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_,
-                     attended.row(0), stride_of(attended), context);
+                     attended.row(0), stride_of(attended), context,
+                     weights_.layers[l].sinks.data());
   context.barrier();
   if (going_on == rows_) return rows_;
   if (context.index() == 0) {

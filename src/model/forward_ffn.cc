@@ -47,6 +47,9 @@ void Forward::activate(const float* gate, const float* up, std::size_t n, float*
     case Activation::kGeluOnly:
       kernels::gelu(up, n, out);
       break;
+    case Activation::kClampedSwiglu:
+      kernels::clamped_swiglu_mul(gate, up, n, spec_.activation_limit, out);
+      break;
   }
 }
 
@@ -65,6 +68,8 @@ void Forward::activate_few(const FeedForward& ffn, const Activations& in, Range 
   float* const up = up_.data() + scratch_at;
   if (gated) kernels::linear(ffn.gate.linear, in, in_rows, panels, gate, width);
   kernels::linear(ffn.up.linear, in, in_rows, panels, up, width);
+  add_bias(gate, in_rows.size(), width, outputs, ffn.gate_bias);
+  add_bias(up, in_rows.size(), width, outputs, ffn.up_bias);
   for (std::size_t r = 0; r < in_rows.size(); ++r) {
     const std::size_t at = r * width + outputs.begin;
     activate(gate + at, up + at, outputs.size(), out.row(out_row + r) + outputs.begin);
@@ -85,6 +90,8 @@ void Forward::ffn_tile(const FeedForward& ffn, const Activations& in, uint32_t r
     float* const up = scratch.up.data() - outputs.begin;
     if (gated) kernels::linear(ffn.gate.linear, in, {0, rows}, chunk, gate, kFfnChunk);
     kernels::linear(ffn.up.linear, in, {0, rows}, chunk, up, kFfnChunk);
+    add_bias(gate, rows, kFfnChunk, outputs, ffn.gate_bias);
+    add_bias(up, rows, kFfnChunk, outputs, ffn.up_bias);
     for (std::size_t r = 0; r < rows; ++r) {
       activate(scratch.gate.data() + r * kFfnChunk, scratch.up.data() + r * kFfnChunk,
                outputs.size(), out.row(r) + outputs.begin);
@@ -130,6 +137,7 @@ void Forward::choose_experts(const ExpertWeights& weights, const Activations& in
   float* const shares = scratch.router.data();
   kernels::linear(weights.router.linear, in, row, all_panels(weights.router), shares,
                   experts.count);
+  add_bias(shares, 1, experts.count, {0, experts.count}, weights.router_bias);
   const float most = shares[kernels::argmax(shares, experts.count)];
   for (uint32_t e = 0; e < experts.count; ++e) shares[e] -= most;
   kernels::exp(shares, experts.count, shares);
@@ -208,17 +216,18 @@ void Forward::mix_experts_few(const ExpertWeights& weights, uint32_t rows, const
     const Route route = route_of(r);
     float* const mixed = out_.data() + r * embedding_ + outputs.begin;
     std::memset(mixed, 0, outputs.size() * sizeof(float));
-    const auto add = [&](const Matrix& down, const Activations& in, std::size_t row, float weight) {
-      kernels::linear(down.linear, in, {row, row + 1}, panels, product, embedding_);
+    const auto add = [&](const FeedForward& ffn, const Activations& in, std::size_t row,
+                         float weight) {
+      kernels::linear(ffn.down.linear, in, {row, row + 1}, panels, product, embedding_);
+      add_bias(product, 1, embedding_, outputs, ffn.down_bias);
       kernels::scale(product + outputs.begin, weight, outputs.size());
       kernels::add(mixed, product + outputs.begin, outputs.size());
     };
     for (uint32_t k = 0; k < used; ++k) {
-      add(weights.experts[route.experts[k]].down, expert_activated_, r * used + k,
-          route.weights[k]);
+      add(weights.experts[route.experts[k]], expert_activated_, r * used + k, route.weights[k]);
     }
     if (spec_.experts.shared_ffn != 0) {
-      add(weights.shared.down, shared_activated_, r, *route.shared);
+      add(weights.shared, shared_activated_, r, *route.shared);
     }
   }
   join_stream({0, rows}, outputs, out_.data());
@@ -255,6 +264,7 @@ void Forward::mix_experts_tile(const ExpertWeights& weights, Range rows, ThreadS
     ffn_tile(expert, scratch.chosen, rows_of_expert, scratch, scratch.expert);
     kernels::linear(expert.down.linear, scratch.expert, {0, rows_of_expert},
                     all_panels(expert.down), scratch.out.data(), embedding_);
+    add_bias(scratch.out.data(), rows_of_expert, embedding_, {0, embedding_}, expert.down_bias);
     for (uint32_t i = 0; i < rows_of_expert; ++i) {
       const uint32_t r = picked[i];
       mix(i, r, route_of(rows.begin + r).weights[next[r]++]);

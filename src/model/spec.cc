@@ -24,6 +24,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma2", gemma2_spec},       {"gemma3", gemma3_spec},     {"phi3", phi3_spec},
     {"granite", granite_spec},     {"smollm3", smollm3_spec},   {"olmo2", olmo2_spec},
     {"command-r", command_r_spec}, {"cohere2", cohere2_spec},   {"falcon", falcon_spec},
+    {"gpt-oss", gpt_oss_spec},
 };
 
 }  // namespace

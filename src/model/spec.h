@@ -51,8 +51,9 @@ double rope_frequency(const RopeSpec& rope, uint32_t i);
 
 enum class AttentionKind : uint8_t { kFull, kSliding };
 /// `kSilu`, `kGeluTanh`: the gate's; the up projection is multiplied by it. `kGeluOnly`: there is
-/// no gate, the up projection itself is activated.
-enum class Activation : uint8_t { kSilu, kGeluTanh, kGeluOnly };
+/// no gate, the up projection itself is activated. `kClampedSwiglu`: both are clamped at
+/// activation_limit (kernels/ops.h, clamped_swiglu_mul).
+enum class Activation : uint8_t { kSilu, kGeluTanh, kGeluOnly, kClampedSwiglu };
 /// `kLayer` takes the mean away first; its biases are the tensors NAME.bias, where the file has
 /// them.
 enum class NormKind : uint8_t { kRms, kLayer };
@@ -67,6 +68,7 @@ struct ExpertSpec {
   uint32_t ffn = 0;         // width of one
   uint32_t shared_ffn = 0;  // width of the one that every row takes, too; 0: none
   bool normalize = false;   // the weights of those picked are divided by their sum
+  bool biases = false;      // tensors ffn_gate_inp.bias, ffn_{gate,up,down}_exps.bias
 };
 
 struct LayerSpec {
@@ -84,13 +86,20 @@ struct LayerSpec {
   bool fused_qkv = false;    // attn_qkv.weight and .bias instead: rows of Q, then K, then V
   bool fused_gate = false;   // ffn_up.weight has 2 * ffn rows: the gate's, then its own
   bool rope = true;          // false: Q and K do not rotate (NoPE)
+  bool sinks = false;        // tensor attn_sinks.weight: of each head, a score without a value
   QkNorm qk_norm = QkNorm::kNone;
-  bool pre_norms = true;    // tensors attn_norm.weight, ffn_norm.weight
+  bool pre_norms = true;          // tensors attn_norm.weight, ffn_norm.weight
+  bool ffn_norm_renamed = false;  // the latter is called post_attention_norm.weight (gpt-oss)
   bool post_norms = false;  // tensors post_attention_norm.weight, post_ffw_norm.weight: RMS norm of
                             // what attention and feed-forward give, before it joins the stream
   bool parallel = false;    // attention and feed-forward read the same stream, and both join it
   bool parallel_norm = false;  // parallel: feed-forward has a norm of its own, and attention reads
                                // attn_norm_2.weight (Falcon); else both read attn_norm.weight
+
+  /// The name of feed-forward's norm, without its block and ".weight".
+  std::string_view ffn_norm_name() const {
+    return parallel ? "attn_norm" : ffn_norm_renamed ? "post_attention_norm" : "ffn_norm";
+  }
 };
 
 struct ModelSpec {
@@ -103,6 +112,7 @@ struct ModelSpec {
   bool norm_bias = false;  // kLayer: with biases
   float norm_eps = 0.0F;
   Activation activation = Activation::kSilu;
+  float activation_limit = 0.0F;  // kClampedSwiglu's
   RopeSpec rope;
   std::optional<RopeSpec> sliding_rope;  // of sliding layers; empty: theirs is `rope`, too
   bool tied_head = false;                // the output head is token_embd.weight

@@ -157,6 +157,11 @@ inline std::string random_weights(TensorType type, uint64_t columns, uint64_t ro
       case TensorType::kIQ4_NL:
         put_half(0, scale / 127);
         break;
+      case TensorType::kMXFP4: {  // the largest value is 12: 2^(e - 128) near scale / 12
+        const auto exponent = std::lround(std::log2(scale / 12));
+        block[0] = static_cast<char>(128 + exponent);
+        break;
+      }
       case TensorType::kQ5_K:
         put_half(0, scale / 15.5F / 32);
         put_half(2, scale / 32);

@@ -179,6 +179,9 @@ Status load_attention(Loader& loader, const std::string& prefix, const LayerSpec
   if (spec.output_bias) {
     PW_ASSIGN_OR_RETURN(out.output_bias, loader.vector(prefix + "attn_output.bias"));
   }
+  if (spec.sinks) {
+    PW_ASSIGN_OR_RETURN(out.sinks, loader.vector(prefix + "attn_sinks.weight"));
+  }
   if (spec.qk_norm != QkNorm::kNone) {
     PW_ASSIGN_OR_RETURN(out.query_norm, loader.vector(prefix + "attn_q_norm.weight"));
     PW_ASSIGN_OR_RETURN(out.key_norm, loader.vector(prefix + "attn_k_norm.weight"));
@@ -191,8 +194,7 @@ Status load_norms(Loader& loader, const std::string& prefix, const LayerSpec& sp
   if (spec.pre_norms) {
     PW_ASSIGN_OR_RETURN(out.attention_norm,
                         loader.norm(prefix + (spec.parallel_norm ? "attn_norm_2" : "attn_norm")));
-    PW_ASSIGN_OR_RETURN(out.ffn_norm,
-                        loader.norm(prefix + (spec.parallel ? "attn_norm" : "ffn_norm")));
+    PW_ASSIGN_OR_RETURN(out.ffn_norm, loader.norm(prefix + std::string(spec.ffn_norm_name())));
   }
   if (spec.post_norms) {
     PW_ASSIGN_OR_RETURN(out.post_attention_norm, loader.norm(prefix + "post_attention_norm"));
@@ -204,6 +206,9 @@ Status load_norms(Loader& loader, const std::string& prefix, const LayerSpec& sp
 Status load_experts(Loader& loader, const std::string& prefix, const ExpertSpec& spec,
                     std::size_t embedding, ExpertWeights& out) {
   PW_ASSIGN_OR_RETURN(out.router, loader.matrix(prefix + "ffn_gate_inp.weight"));
+  if (spec.biases) {
+    PW_ASSIGN_OR_RETURN(out.router_bias, loader.vector(prefix + "ffn_gate_inp.bias"));
+  }
   for (std::size_t e = 0; e < spec.count; ++e) {
     const kernels::Range inner = {e * spec.ffn, (e + 1) * spec.ffn};
     const kernels::Range outer = {e * embedding, (e + 1) * embedding};
@@ -211,6 +216,10 @@ Status load_experts(Loader& loader, const std::string& prefix, const ExpertSpec&
     PW_ASSIGN_OR_RETURN(expert.gate, loader.matrix(prefix + "ffn_gate_exps.weight", inner));
     PW_ASSIGN_OR_RETURN(expert.up, loader.matrix(prefix + "ffn_up_exps.weight", inner));
     PW_ASSIGN_OR_RETURN(expert.down, loader.matrix(prefix + "ffn_down_exps.weight", outer));
+    if (!spec.biases) continue;
+    PW_ASSIGN_OR_RETURN(expert.gate_bias, loader.vector(prefix + "ffn_gate_exps.bias", inner));
+    PW_ASSIGN_OR_RETURN(expert.up_bias, loader.vector(prefix + "ffn_up_exps.bias", inner));
+    PW_ASSIGN_OR_RETURN(expert.down_bias, loader.vector(prefix + "ffn_down_exps.bias", outer));
   }
   if (spec.shared_ffn == 0) return Status::ok();
   PW_ASSIGN_OR_RETURN(out.shared_gate, loader.matrix(prefix + "ffn_gate_inp_shexp.weight"));

@@ -36,16 +36,18 @@ struct Norm {
 
 /// One gated (or, with an empty gate, plainly activated) feed-forward part.
 struct FeedForward {
-  Matrix gate, up;  // [ffn][embedding]
-  Matrix down;      // [embedding][ffn]
+  Matrix gate, up;                                             // [ffn][embedding]
+  Matrix down;                                                 // [embedding][ffn]
+  kernels::AlignedArray<float> gate_bias, up_bias, down_bias;  // empty without
 };
 
 /// Of a layer with experts.
 struct ExpertWeights {
-  Matrix router;                     // [count][embedding]
-  std::vector<FeedForward> experts;  // [count]
-  FeedForward shared;                // that every row takes; empty without
-  Matrix shared_gate;                // [1][embedding]: sigmoid of its product scales `shared`
+  Matrix router;                             // [count][embedding]
+  kernels::AlignedArray<float> router_bias;  // empty without
+  std::vector<FeedForward> experts;          // [count]
+  FeedForward shared;                        // that every row takes; empty without
+  Matrix shared_gate;  // [1][embedding]: sigmoid of its product scales `shared`
 };
 
 struct LayerWeights {
@@ -56,6 +58,7 @@ struct LayerWeights {
   kernels::AlignedArray<float> query_bias, key_bias, value_bias;  // empty without
   Matrix output;                                                  // [embedding][heads * value_dim]
   kernels::AlignedArray<float> output_bias;                       // empty without
+  kernels::AlignedArray<float> sinks;                             // [heads], empty without
   kernels::AlignedArray<float> query_norm, key_norm;  // [key_dim] or whole rows; empty without
   Norm post_attention_norm, post_ffn_norm;
   Norm ffn_norm;

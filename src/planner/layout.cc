@@ -25,7 +25,7 @@ constexpr KnownArchitecture kArchitectures[] = {
     {"llama", 1},     {"qwen2", 1},    {"qwen2moe", 1}, {"qwen3", 1},      {"qwen3moe", 1},
     {"granite", 1},   {"stablelm", 1}, {"gemma", 1},    {"starcoder2", 1}, {"internlm2", 1},
     {"olmo2", 1},     {"gemma2", 2},   {"gemma3", 6},   {"phi3", 1},       {"smollm3", 1},
-    {"command-r", 1}, {"cohere2", 4},  {"falcon", 1},
+    {"command-r", 1}, {"cohere2", 4},  {"falcon", 1},   {"gpt-oss", 2},
 };
 
 // Keys that tell of rows other than those: latent attention, state-space layers, chunked attention,

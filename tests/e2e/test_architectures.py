@@ -37,6 +37,7 @@ def test_the_layers_that_slide_are_shown():
     assert pagewise("inspect", "gemma2")["layer_kinds"] == ["sliding 20", "full"]
     assert pagewise("inspect", "cohere2")["layer_kinds"] == ["sliding 20"] * 3 + ["full"]
     assert pagewise("inspect", "mistral")["layer_kinds"] == ["sliding 20"] * 2
+    assert pagewise("inspect", "gpt-oss")["layer_kinds"] == ["sliding 20", "full"]
     assert pagewise("inspect", "mixtral")["experts"] == 6
 
 

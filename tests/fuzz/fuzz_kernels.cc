@@ -235,6 +235,7 @@ struct AttentionCase {
   PagedLayer layer;
   AlignedArray<std::byte> arena;
   std::vector<Sequence> sequences;
+  std::vector<float> sinks;  // [heads], or empty
   uint32_t rows = 0;
   uint32_t context_max = 0;
 };
@@ -279,7 +280,8 @@ AttentionCase attention_case(Input& in, Values& values) {
   shape.block_tokens = in.pick(kBlockTokens);
   shape.window = in.flag() ? static_cast<uint32_t>(in.between(1, 600)) : 0;
   shape.scale = 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
-  shape.logit_softcap = in.byte() % 4 == 3 ? 5.0f : 0.0f;
+  const uint8_t scores = in.byte() % 4;
+  shape.logit_softcap = scores == 3 ? 5.0f : 0.0f;
   constexpr KvType kTypes[] = {KvType::kF16, KvType::kBF16, KvType::kF32, KvType::kQ8_0};
   KvType key_type = in.pick(kTypes);
   KvType value_type = in.pick(kTypes);
@@ -288,6 +290,9 @@ AttentionCase attention_case(Input& in, Values& values) {
     if (type == KvType::kQ8_0) dim = static_cast<uint32_t>(round_up(dim, 32));
   }
   if (!check_attention_shape(shape).has_value()) return c;
+  for (uint32_t h = 0; scores == 2 && h < shape.heads; ++h) {
+    c.sinks.push_back(static_cast<float>(values.prng().uniform() * 12 - 6));
+  }
 
   const auto count = static_cast<uint32_t>(in.between(1, 4));
   const auto shared_blocks = static_cast<uint32_t>(in.below(12));  // with the first sequence
@@ -359,7 +364,7 @@ std::vector<float> attend(const AttentionCase& c, std::span<const std::size_t> c
   ThreadPool pool(threads);
   pool.run([&](const ThreadPool::Context& context) {
     attention(plan, c.layer, q.data(), std::size_t{c.shape.heads} * c.shape.key_dim, out.data(),
-              out_row, context);
+              out_row, context, c.sinks.empty() ? nullptr : c.sinks.data());
   });
   return out;
 }
@@ -373,9 +378,10 @@ void check_attention(Input& in) {
   if (c.sequences.empty()) return;
   const AttentionShape& shape = c.shape;
   const std::string what = fmt::format(
-      "attention heads {}/{} dims {}/{} block {} window {} K {} V {} sequences {}", shape.heads,
-      shape.kv_heads, shape.key_dim, shape.value_dim, shape.block_tokens, shape.window,
-      kv_type_name(c.layer.key_type), kv_type_name(c.layer.value_type), c.sequences.size());
+      "attention heads {}/{} dims {}/{} block {} window {} sinks {} K {} V {} sequences {}",
+      shape.heads, shape.kv_heads, shape.key_dim, shape.value_dim, shape.block_tokens, shape.window,
+      c.sinks.size(), kv_type_name(c.layer.key_type), kv_type_name(c.layer.value_type),
+      c.sequences.size());
   const std::size_t out_row = std::size_t{shape.heads} * shape.value_dim;
   std::vector<float> expected;
   for (const Sequence& s : c.sequences) {
@@ -383,7 +389,8 @@ void check_attention(Input& in) {
       expected.resize(expected.size() + out_row);
       ref::attention(shape, c.layer, s.blocks, s.position + r,
                      s.q.data() + std::size_t{r} * shape.heads * shape.key_dim,
-                     expected.data() + expected.size() - out_row);
+                     expected.data() + expected.size() - out_row,
+                     c.sinks.empty() ? nullptr : c.sinks.data());
     }
   }
   std::vector<std::size_t> all(c.sequences.size());
@@ -413,10 +420,11 @@ void check_ops(Input& in) {
   const std::vector<float> a = values.list(n);
   const std::vector<float> b = values.list(n);
 
-  std::vector<float> norm(n), silu(n), gelu(n), exps(n), sums(n), scaled(n);
+  std::vector<float> norm(n), silu(n), gelu(n), swiglu(n), exps(n), sums(n), scaled(n);
   ref::rms_norm(a.data(), b.data(), n, 1e-5f, norm.data());
   ref::silu_mul(a.data(), b.data(), n, silu.data());
   ref::gelu_mul(a.data(), b.data(), n, gelu.data());
+  ref::clamped_swiglu_mul(a.data(), b.data(), n, 7.0f, swiglu.data());
   for (std::size_t i = 0; i < n; ++i) {
     exps[i] = ref::exp(a[i]);
     sums[i] = a[i] + b[i];
@@ -454,6 +462,9 @@ void check_ops(Input& in) {
     to = fresh();
     gelu_mul(source(), b.data(), n, to);
     compare(gelu, 1e-4f, "gelu_mul");
+    to = fresh();
+    clamped_swiglu_mul(source(), b.data(), n, 7.0f, to);
+    compare(swiglu, 1e-4f, "clamped_swiglu_mul");
     to = fresh();
     exp(source(), n, to);
     if (fma) compare(exps, 0, "exp");

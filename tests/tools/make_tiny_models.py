@@ -48,6 +48,11 @@ def longrope(original):
                 long_factor=[1.0 + 0.9 * i for i in range(8)])
 
 
+GPT_OSS = dict(max_position_embeddings=2048, head_dim=24, sliding_window=20, num_local_experts=6,
+               num_experts_per_tok=2, intermediate_size=32,
+               rope_parameters=dict(YARN, rope_theta=100.0, beta_fast=2.0, beta_slow=1.0, truncate=False))
+
+
 # Of each family: the architecture of the file, the classes, what differs from BASE.
 FAMILIES = {
     "llama": ("llama", "Llama", dict(rope_parameters=LLAMA3)),
@@ -90,6 +95,8 @@ FAMILIES = {
                                               tie_word_embeddings=True)),
     "cohere2": ("cohere2", "Cohere2", dict(rope_parameters=ROPE, logit_scale=0.5, num_hidden_layers=4,
                                            head_dim=16, sliding_window=20, tie_word_embeddings=True)),
+    "gpt-oss": ("gpt-oss", "GptOss", GPT_OSS),
+    "gpt-oss-mxfp4": ("gpt-oss", "GptOss", GPT_OSS),
     "falcon-7b": ("falcon", "Falcon", dict(new_decoder_architecture=False, multi_query=True,
                                            parallel_attn=True, bias=False, alibi=False)),
     "falcon-40b": ("falcon", "Falcon", dict(new_decoder_architecture=True, num_kv_heads=2, bias=False,
@@ -117,6 +124,13 @@ def make_model(name):
         uniform = torch.rand(parameter.shape, generator=generator) * 2 - 1
         if parameter_name.endswith("bias"):
             values = 0.4 * uniform
+        elif parameter_name.endswith("sinks"):
+            values = 1.0 + 2.0 * uniform
+        elif kind == "GptOss" and ".experts." in parameter_name:  # columns of outputs; some reach the clamp
+            reach = 4.0 if parameter_name.endswith("gate_up_proj") else 0.3
+            values = reach * math.sqrt(3 / parameter.shape[1]) * uniform
+            if name.endswith("mxfp4"):
+                values = from_mxfp4(to_mxfp4(values.transpose(1, 2))).transpose(1, 2)
         elif parameter.dim() == 1:  # norms; Gemma's weights have 1 added when used
             values = 0.3 * uniform + (0.0 if kind.startswith("Gemma") else 1.0)
         elif "embed" in parameter_name:
@@ -125,6 +139,14 @@ def make_model(name):
             values = 1.3 * math.sqrt(3 / parameter.shape[-1]) * uniform
         parameter.data = values.half().float()
     return architecture, kind, config, model
+
+
+def to_mxfp4(weights):
+    return gguf.quants.quantize(weights.contiguous().numpy(), gguf.GGMLQuantizationType.MXFP4)
+
+
+def from_mxfp4(blocks):
+    return torch.from_numpy(gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.MXFP4))
 
 
 def permute(weight, heads):
@@ -163,6 +185,13 @@ def tensors_of(architecture, kind, config, model):
                                groups[:, -1].reshape(-1, config.hidden_size)])
         if ".experts." in name:
             block = "blk." + name.split(".layers.")[1].split(".")[0]
+            if kind == "GptOss":  # gate and up take turns, outputs are columns
+                parts = {"gate": value[..., ::2], "up": value[..., 1::2]} if "gate_up" in name else {"down": value}
+                for part, own in parts.items():
+                    is_bias = name.endswith("bias")
+                    yield (f"{block}.ffn_{part}_exps." + ("bias" if is_bias else "weight"),
+                           own if is_bias else own.transpose(1, 2))
+                continue
             if name.endswith("gate_up_proj"):
                 gate, up = value.chunk(2, dim=1)
                 yield block + ".ffn_gate_exps.weight", gate
@@ -170,7 +199,7 @@ def tensors_of(architecture, kind, config, model):
             else:
                 yield block + ".ffn_down_exps.weight", value
             continue
-        yield gguf_name(name), value
+        yield gguf_name(name) + (".weight" if name.endswith("sinks") else ""), value
 
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
@@ -205,14 +234,19 @@ def byte_characters():
     return characters
 
 
-def write_vocabulary(writer):
+CONTROLS = ["<|endoftext|>"] + [f"<|control_{i}|>" for i in range(1, 8)]
+CHANNELS = ["<|endoftext|>", "<|return|>", "<|call|>", "<|end|>", "<|start|>", "<|channel|>", "<|constrain|>",
+            "<|message|>"]
+
+
+def write_vocabulary(writer, controls):
     """256 bytes, 24 merges, 8 control tokens."""
     space = byte_characters()[ord(" ")]
     merges = ["t h", "h e", "i n", "e r", "a n", "r e", "o n", "a t", "e n", "n d", "t i", "e s", "o r", "t e",
               "o f", "e d", "i s", "i t", f"{space} t", f"{space} a", f"{space} i", f"{space} s",
               f"{space}t he", "in g"]
     tokens = list(byte_characters().values()) + [merge.replace(" ", "") for merge in merges]
-    tokens += ["<|endoftext|>"] + [f"<|control_{i}|>" for i in range(1, 8)]
+    tokens += controls
     assert len(tokens) == VOCAB and len(set(tokens)) == VOCAB
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
@@ -237,6 +271,9 @@ def write_rope(writer, config):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if "beta_fast" in rope:
+            writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+            writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
     if rope["rope_type"] == "longrope":
         original = rope["original_max_position_embeddings"]
         scale = config.max_position_embeddings / original
@@ -289,7 +326,8 @@ def write_keys(writer, kind, config):
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         if kind != "Mixtral":
-            writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+            writer.add_expert_feed_forward_length(
+                config.intermediate_size if kind == "GptOss" else config.moe_intermediate_size)
         if kind == "Qwen2Moe":
             writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
 
@@ -298,11 +336,14 @@ def make(name, out, as_f32):
     architecture, kind, config, model = make_model(name)
     writer = gguf.GGUFWriter(out / f"{name}.gguf", architecture)
     write_keys(writer, kind, config)
-    write_vocabulary(writer)
+    write_vocabulary(writer, CHANNELS if kind == "GptOss" else CONTROLS)
     for tensor_name, value in tensors_of(architecture, kind, config, model):
+        if name.endswith("mxfp4") and tensor_name.endswith("exps.weight") and not as_f32:
+            writer.add_tensor(tensor_name, to_mxfp4(value.detach()), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+            continue
         value = value.detach().squeeze().numpy()
-        # Routers and their gate stay f32, as the converters have it.
-        wide = as_f32 or value.ndim == 1 or "ffn_gate_inp" in tensor_name
+        # Routers and their gate and all biases stay f32, as the converters have it.
+        wide = as_f32 or value.ndim == 1 or "ffn_gate_inp" in tensor_name or tensor_name.endswith(".bias")
         writer.add_tensor(tensor_name, np.ascontiguousarray(value.astype(np.float32 if wide else np.float16)))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

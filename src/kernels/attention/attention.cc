@@ -46,12 +46,14 @@ struct Tile {
 class Runner {
  public:
   Runner(const AttentionPlanImpl& plan, const PagedLayer& layer, const float* q,
-         std::size_t q_stride, float* out, std::size_t out_stride, float* scratch, float* states)
+         std::size_t q_stride, const float* sinks, float* out, std::size_t out_stride,
+         float* scratch, float* states)
       : plan_(plan),
         shape_(plan.shape),
         layer_(layer),
         q_(q),
         q_stride_(q_stride),
+        sinks_(sinks),
         out_(out),
         out_stride_(out_stride),
         states_(states) {
@@ -106,8 +108,8 @@ class Runner {
     }
     for (uint32_t t = 0; t < slice.rows; ++t) {
       for (uint32_t g = 0; g < plan_.group; ++g) {
-        write_output(tile_.running + (t * plan_.group + g) * plan_.state_stride, shape_.value_dim,
-                     plan_.value_stride, output(slice.row + t, task.kv_head * plan_.group + g));
+        finish(tile_.running + (t * plan_.group + g) * plan_.state_stride, slice.row + t,
+               task.kv_head * plan_.group + g);
       }
     }
   }
@@ -119,12 +121,15 @@ class Runner {
           row.state + std::size_t{s - row.segment_begin} * shape_.heads + head;
       merge_state(first, states_ + state * plan_.state_stride, plan_.value_stride);
     }
-    write_output(first, shape_.value_dim, plan_.value_stride, output(row.row, head));
+    finish(first, row.row, head);
   }
 
  private:
-  float* output(uint32_t row, uint32_t head) const {
-    return out_ + row * out_stride_ + head * shape_.value_dim;
+  // From the state of all its segments to a row's output.
+  void finish(float* state, uint32_t row, uint32_t head) const {
+    if (sinks_ != nullptr) merge_sink(state, sinks_[head], plan_.value_stride);
+    write_output(state, shape_.value_dim, plan_.value_stride,
+                 out_ + row * out_stride_ + head * shape_.value_dim);
   }
 
   // Register tiles of `count` rows: as even as they can be.
@@ -444,6 +449,7 @@ class Runner {
   const PagedLayer& layer_;
   const float* q_;
   std::size_t q_stride_;
+  const float* sinks_;  // [heads], or null
   float* out_;
   std::size_t out_stride_;
   float* states_;
@@ -464,18 +470,18 @@ class Runner {
 };
 
 void run_tasks(AttentionPlanImpl& plan, const PagedLayer& layer, const float* q,
-               std::size_t q_stride, float* out, std::size_t out_stride, std::size_t thread,
-               Range tasks) {
-  Runner runner(plan, layer, q, q_stride, out, out_stride,
+               std::size_t q_stride, const float* sinks, float* out, std::size_t out_stride,
+               std::size_t thread, Range tasks) {
+  Runner runner(plan, layer, q, q_stride, sinks, out, out_stride,
                 plan.scratch.data() + thread * plan.scratch_stride, plan.states.data());
   for (std::size_t i = tasks.begin; i < tasks.end; ++i) {
     runner.run(plan.tasks[i], i + 1 < tasks.end ? &plan.tasks[i + 1] : nullptr);
   }
 }
 
-void merge_rows(AttentionPlanImpl& plan, const PagedLayer& layer, float* out,
+void merge_rows(AttentionPlanImpl& plan, const PagedLayer& layer, const float* sinks, float* out,
                 std::size_t out_stride, std::size_t thread, Range rows_and_heads) {
-  Runner runner(plan, layer, nullptr, 0, out, out_stride,
+  Runner runner(plan, layer, nullptr, 0, sinks, out, out_stride,
                 plan.scratch.data() + thread * plan.scratch_stride, plan.states.data());
   const std::size_t heads = plan.shape.heads;
   for (std::size_t i = rows_and_heads.begin; i < rows_and_heads.end; ++i) {
@@ -494,7 +500,8 @@ HWY_EXPORT(run_tasks);
 HWY_EXPORT(merge_rows);
 
 void attention(AttentionPlan& plan, const PagedLayer& layer, const float* q, std::size_t q_stride,
-               float* out, std::size_t out_stride, const ThreadPool::Context& context) {
+               float* out, std::size_t out_stride, const ThreadPool::Context& context,
+               const float* sinks) {
   AttentionPlanImpl& impl = plan.impl();
   const AttentionShape& shape = impl.shape;
   PW_CHECK(layer.kv_heads == shape.kv_heads && layer.key_dim == shape.key_dim &&
@@ -511,11 +518,11 @@ void attention(AttentionPlan& plan, const PagedLayer& layer, const float* q, std
                                                      ? impl.tasks.size()
                                                      : first_task(context.index() + 1)};
   HWY_DYNAMIC_DISPATCH(run_tasks)
-  (impl, layer, q, q_stride, out, out_stride, context.index(), tasks);
+  (impl, layer, q, q_stride, sinks, out, out_stride, context.index(), tasks);
   if (impl.split_rows.empty()) return;
   context.barrier();
   HWY_DYNAMIC_DISPATCH(merge_rows)
-  (impl, layer, out, out_stride, context.index(),
+  (impl, layer, sinks, out, out_stride, context.index(),
    context.share(impl.split_rows.size() * shape.heads));
 }
 

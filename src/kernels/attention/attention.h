@@ -7,6 +7,8 @@
 //   s over the valid positions; w[t] = exp(s[t] - m), exactly 0 for the others; l = sum of w in a
 //   fixed tree by position; acc[j] = FMA chain over t, ascending, of w[t] * v[t][j]. Segment states
 //   (m, l, acc) merge left to right; out = acc / l.
+//   A head's sink, a score without a position and without a value, merges behind the last segment:
+//   as (sink, 1, 0). Source: OpenAI 2025 (arXiv 2508.10925).
 // Tile, thread, batch, block size and who shares which block do not enter, so they cannot show.
 //
 // Work: AttentionPlan turns a step's runs into tasks once; every layer of the group then uses it.
@@ -86,8 +88,9 @@ class AttentionPlan {
 /// [rows][heads * value_dim]; strides in floats. Called by all threads of a region with their own
 /// context, after a barrier that follows store_kv. Contains a barrier of its own when the plan has
 /// split tasks; the caller needs one after it. Requires: `layer` has the shape the plan was made
-/// for.
+/// for. `sinks`: [heads], finite; null: there are none.
 void attention(AttentionPlan& plan, const PagedLayer& layer, const float* q, std::size_t q_stride,
-               float* out, std::size_t out_stride, const ThreadPool::Context& context);
+               float* out, std::size_t out_stride, const ThreadPool::Context& context,
+               const float* sinks = nullptr);
 
 }  // namespace pagewise::kernels

@@ -94,7 +94,8 @@ struct Ask {
 // Attention of some positions of some sequences in one step. [rows][heads * value_dim], in the
 // order asked.
 std::vector<float> attend(const AttentionShape& shape, const PagedLayer& layer,
-                          std::span<const Ask> asks, std::size_t threads, uint32_t context_max) {
+                          std::span<const Ask> asks, std::size_t threads, uint32_t context_max,
+                          const float* sinks = nullptr) {
   std::vector<PagedRun> runs;
   std::vector<float> q;
   uint32_t rows = 0;
@@ -112,13 +113,13 @@ std::vector<float> attend(const AttentionShape& shape, const PagedLayer& layer,
   const std::size_t out_row = std::size_t{shape.heads} * shape.value_dim;
   std::vector<float> out(rows * out_row, -1.0f);
   pool.run([&](const ThreadPool::Context& context) {
-    attention(plan, layer, q.data(), q_row, out.data(), out_row, context);
+    attention(plan, layer, q.data(), q_row, out.data(), out_row, context, sinks);
   });
   return out;
 }
 
 std::vector<float> reference(const AttentionShape& shape, const PagedLayer& layer,
-                             std::span<const Ask> asks) {
+                             std::span<const Ask> asks, const float* sinks = nullptr) {
   std::vector<float> out;
   const std::size_t out_row = std::size_t{shape.heads} * shape.value_dim;
   for (const Ask& ask : asks) {
@@ -126,7 +127,7 @@ std::vector<float> reference(const AttentionShape& shape, const PagedLayer& laye
       out.resize(out.size() + out_row);
       ref::attention(shape, layer, ask.sequence->blocks, t,
                      ask.sequence->q.data() + std::size_t{t} * shape.heads * shape.key_dim,
-                     out.data() + out.size() - out_row);
+                     out.data() + out.size() - out_row, sinks);
     }
   }
   return out;
@@ -205,6 +206,89 @@ TEST(Attention, IsCloseToSoftmaxInDoublePrecision) {
       }
       EXPECT_NEAR(out[h * 32 + j], expected, 2e-5);
     }
+  }
+}
+
+TEST(Attention, ASinkTakesPartInTheSoftmaxWithoutAValue) {
+  // Beside softmax in double precision over the positions and the sink; from one that takes nothing
+  // to one that takes all.
+  Prng prng(36);
+  for (const uint32_t window : {0u, 100u}) {
+    AttentionShape shape = small_shape();
+    shape.window = window;
+    const uint32_t tokens = 700;
+    Sequence s = random_sequence(prng, shape, tokens);
+    uint32_t next = 0;
+    give_blocks(s, shape, tokens, next);
+    const Arena arena(shape, next, KvType::kF32, KvType::kF32);
+    store(arena.layer(), s, 0, tokens);
+    const std::vector<float> sinks = {-1e30f, -3.0f, 0.0f, 2.5f, 9.0f, 1e30f};
+    const Ask asks[] = {{&s, 699, 1}};
+    const std::vector<float> out = attend(shape, arena.layer(), asks, 1, tokens, sinks.data());
+    for (uint32_t h = 0; h < shape.heads; ++h) {
+      const uint32_t first = window == 0 ? 0 : tokens - window;
+      std::vector<double> scores(tokens);
+      double most = double{sinks[h]};
+      for (uint32_t t = first; t < tokens; ++t) {
+        for (uint32_t d = 0; d < 32; ++d) {
+          scores[t] += double{s.q[(699 * shape.heads + h) * 32 + d]} *
+                       s.k[(t * shape.kv_heads + h / 3) * 32 + d] * double{shape.scale};
+        }
+        most = std::max(most, scores[t]);
+      }
+      double sum = std::exp(double{sinks[h]} - most);
+      for (uint32_t t = first; t < tokens; ++t) sum += std::exp(scores[t] - most);
+      for (uint32_t j = 0; j < 32; ++j) {
+        double expected = 0;
+        for (uint32_t t = first; t < tokens; ++t) {
+          expected += std::exp(scores[t] - most) / sum * s.v[(t * shape.kv_heads + h / 3) * 32 + j];
+        }
+        EXPECT_NEAR(out[h * 32 + j], expected, 2e-5) << "head " << h;
+      }
+    }
+    // The first head's is as good as none.
+    const std::vector<float> without = attend(shape, arena.layer(), asks, 1, tokens);
+    expect_same(std::span(out).first(32), std::span(without).first(32), true);
+  }
+}
+
+TEST(Attention, AttentionRule1_WithSinksARowIsTheSameAloneInAChunkInABatchAndOnAnyThread) {
+  Prng prng(37);
+  for (const uint32_t window : {0u, 300u}) {
+    AttentionShape shape = small_shape();
+    shape.window = window;
+    const uint32_t prefix = 416;
+    const uint32_t tokens = 800;
+    const std::vector<float> sinks = random_floats(prng, shape.heads, 3);
+    Sequence a = random_sequence(prng, shape, tokens);
+    Sequence b = random_sequence(prng, shape, tokens);
+    uint32_t next = 0;
+    give_blocks(a, shape, tokens, next);
+    // Shares the blocks of a prefix.
+    std::copy_n(a.k.begin(), prefix * shape.kv_heads * shape.key_dim, b.k.begin());
+    std::copy_n(a.v.begin(), prefix * shape.kv_heads * shape.value_dim, b.v.begin());
+    b.blocks.assign(a.blocks.begin(), a.blocks.begin() + prefix / shape.block_tokens);
+    while (b.blocks.size() < a.blocks.size()) b.blocks.push_back(BlockId(next++));
+    const Arena arena(shape, next);
+    store(arena.layer(), a, 0, tokens);
+    store(arena.layer(), b, prefix, tokens);
+    const std::size_t row = std::size_t{shape.heads} * shape.value_dim;
+    const Ask all[] = {{&a, 0, tokens}};
+    const std::vector<float> truth = reference(shape, arena.layer(), all, sinks.data());
+    on_each_isa([&](bool fma) {
+      const std::vector<float> whole = attend(shape, arena.layer(), all, 1, tokens, sinks.data());
+      expect_same(whole, truth, fma, 3e-5f);
+      for (const uint32_t chunk : {1u, 7u, 256u}) {
+        for (uint32_t at = 0; at < tokens; at += chunk * (chunk == 1 ? 37 : 1)) {
+          const uint32_t count = std::min(chunk, tokens - at);
+          const Ask some[] = {{&b, 3, 1}, {&a, at, count}, {&b, 790, 2}};
+          const std::vector<float> out =
+              attend(shape, arena.layer(), some, 1 + at % 3, tokens, sinks.data());
+          expect_same(std::span(out).subspan(row, count * row),
+                      std::span(whole).subspan(at * row, count * row), true);
+        }
+      }
+    });
   }
 }
 
@@ -543,11 +627,13 @@ TEST(Attention, RandomMixedStepsEqualTheReference) {
       asks.push_back(
           {&s, position, 1 + static_cast<uint32_t>(prng.below(std::min(60u, tokens - position)))});
     }
-    const std::vector<float> expected = reference(shape, arena.layer(), asks);
+    const std::vector<float> some = random_floats(prng, shape.heads, 4);
+    const float* sinks = prng.below(2) == 0 ? some.data() : nullptr;
+    const std::vector<float> expected = reference(shape, arena.layer(), asks, sinks);
     on_each_isa([&](bool fma) {
       SCOPED_TRACE(::testing::Message() << "round " << round);
-      expect_same(attend(shape, arena.layer(), asks, 1 + prng.below(3), tokens), expected, fma,
-                  5e-5f);
+      expect_same(attend(shape, arena.layer(), asks, 1 + prng.below(3), tokens, sinks), expected,
+                  fma, 5e-5f);
     });
   }
 }

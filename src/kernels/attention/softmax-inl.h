@@ -99,6 +99,20 @@ HWY_INLINE void merge_state(float* a, const float* b, std::size_t value_stride) 
   }
 }
 
+// merge_state() with (sink, 1, 0) on the right.
+HWY_INLINE void merge_sink(float* a, float sink, std::size_t value_stride) {
+  const DF df;
+  float& m_a = a[value_stride];
+  float& l_a = a[value_stride + 1];
+  const float m = HWY_MAX(m_a, sink);
+  const F32 left = exp_lanes(hn::Set(df, m_a - m));
+  const F32 right = exp_lanes(hn::Set(df, sink - m));
+  l_a = hn::GetLane(hn::Add(right, hn::Mul(hn::Set(df, l_a), left)));
+  m_a = m;
+  for (std::size_t j = 0; j < value_stride; j += kLanes)
+    hn::StoreU(hn::Mul(hn::LoadU(df, a + j), left), df, a + j);
+}
+
 HWY_INLINE void write_output(const float* state, std::size_t value_dim, std::size_t value_stride,
                              float* out) {
   const F32 l = hn::Set(DF(), state[value_stride + 1]);

@@ -10,10 +10,11 @@
 namespace pagewise::kernels {
 
 std::span<const TensorType> linear_tuned_types() {
-  static constexpr TensorType kTypes[] = {TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ5_0,
-                                          TensorType::kQ5_1, TensorType::kQ8_0, TensorType::kIQ4_NL,
-                                          TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K,
-                                          TensorType::kF16,  TensorType::kBF16, TensorType::kF32};
+  static constexpr TensorType kTypes[] = {
+      TensorType::kQ4_0, TensorType::kQ4_1,   TensorType::kQ5_0,  TensorType::kQ5_1,
+      TensorType::kQ8_0, TensorType::kIQ4_NL, TensorType::kMXFP4, TensorType::kQ4_K,
+      TensorType::kQ5_K, TensorType::kQ6_K,   TensorType::kF16,   TensorType::kBF16,
+      TensorType::kF32};
   return kTypes;
 }
 

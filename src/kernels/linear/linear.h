@@ -3,8 +3,8 @@
 //
 // Two families (contract rule 2), repacked at load into panels of 16 outputs, so that vector lanes
 // are outputs and no horizontal sum exists:
-//   integer  Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, Q4_K, Q5_K, Q6_K. Activations int8; exact
-//            integer sums inside a block of 32 (Q6_K's two scales a block included: they are
+//   integer  Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4, Q4_K, Q5_K, Q6_K. Activations int8;
+//            exact integer sums inside a block of 32 (Q6_K's two scales a block included: they are
 //            integers), then one FMA a block in ascending k into one f32 accumulator per output.
 //            Types with a minimum add it with a second FMA right after the block's first.
 //   f32      F32, F16, BF16, widened in registers; and every other type, whose raw rows are decoded

@@ -68,6 +68,19 @@ HWY_INLINE F32 load_signed(const uint8_t* p) {
                        hn::PromoteTo(DI(), hn::LoadU(di8, reinterpret_cast<const int8_t*>(p))));
 }
 
+// Exponent bytes of 16 outputs to 2^(e - 128), as mxfp4_scale() has them: for e = 0 and 1 the
+// subnormals 2^21 and 2^22 units in the last place, from 2 on the exponent field e - 1. Of both
+// lines, taken for all e, the right one is the higher.
+HWY_INLINE F32 load_exponents(const uint8_t* p) {
+  const DI di;
+  const hn::Rebind<uint8_t, DI> du8;
+  const I32 e = hn::PromoteTo(di, hn::LoadU(du8, p));
+  const I32 one = hn::Set(di, 1);
+  const I32 normal = hn::ShiftLeft<23>(hn::Sub(e, one));
+  const I32 subnormal = hn::ShiftLeft<21>(hn::Add(e, one));
+  return hn::BitCast(DF(), hn::Max(normal, subnormal));
+}
+
 // Where block b of a panel keeps what; linear_internal.h has the layouts.
 struct BlockAt {
   const uint8_t* quants;  // high bits first, where there are any, then nibbles
@@ -76,7 +89,8 @@ struct BlockAt {
 };
 
 // A block in panels of blocks with a scale and a minimum each; of pairs of blocks with a scale
-// each; of eight blocks with small scales. kBytes: its bits and nibbles.
+// each; of four blocks with an exponent each; of eight blocks with small scales. kBytes: its bits
+// and nibbles.
 template <std::size_t kBytes>
 HWY_INLINE BlockAt block_at(const uint8_t* panel, std::size_t b) {
   const uint8_t* block = panel + b * (64 + kBytes);
@@ -86,6 +100,11 @@ template <std::size_t kBytes>
 HWY_INLINE BlockAt block_of_pair_at(const uint8_t* panel, std::size_t b) {
   const uint8_t* pair = panel + b / 2 * (64 + 2 * kBytes);
   return {pair + 64 + b % 2 * kBytes, pair + b % 2 * 2 * kPanelOutputs, nullptr};
+}
+HWY_INLINE BlockAt block_of_four_at(const uint8_t* panel, std::size_t b) {
+  const uint8_t* unit = panel + b / kMxfp4Blocks * kMxfp4UnitBytes;
+  const std::size_t i = b % kMxfp4Blocks;
+  return {unit + 64 + i * kNibbleBytes, unit + i * kPanelOutputs, nullptr};
 }
 template <std::size_t kBytes>
 HWY_INLINE BlockAt block_of_super_at(const uint8_t* panel, std::size_t b) {
@@ -101,8 +120,10 @@ struct NibbleType {
   static constexpr std::size_t kRowsMost = 12;
   static constexpr int kHighBits = 0;    // above the nibbles
   static constexpr int kCodeOffset = 0;  // a power of two, or 0
+  static constexpr int kCodeMost = 15;   // offset included
+  static constexpr bool kSigned = false;
   static constexpr bool kHasMinimum = false;
-  static constexpr bool kLookup = false;  // codes are indices into kIq4NlValues
+  static constexpr bool kLookup = false;  // codes are indices into kTable
   static constexpr std::size_t kQuantBytes = kNibbleBytes;
   static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
     return load_halves(at.scales + 2 * lane);
@@ -110,6 +131,7 @@ struct NibbleType {
 };
 struct FiveBitType : NibbleType {
   static constexpr int kHighBits = 1;
+  static constexpr int kCodeMost = 31;
   static constexpr std::size_t kQuantBytes = kQ5BlockBytes;
 };
 
@@ -125,10 +147,28 @@ struct TypeQ4_0 : TypeOfPairs<NibbleType> {
 };
 struct TypeIQ4_NL : TypeOfPairs<NibbleType> {
   static constexpr int kCodeOffset = PAGEWISE_DOT4 ? 128 : 0;  // see add_products
+  static constexpr int kCodeMost = 113 + kCodeOffset;
+  static constexpr bool kSigned = !PAGEWISE_DOT4;
   static constexpr bool kLookup = true;
+  static constexpr const int8_t* kTable = kIq4NlValues;
 };
 struct TypeQ5_0 : TypeOfPairs<FiveBitType> {
   static constexpr int kCodeOffset = 16;
+};
+
+// Panels of four blocks: an exponent each. With the offset codes are not negative and small enough
+// for the sums that 5-bit codes have.
+struct TypeMXFP4 : NibbleType {
+  static constexpr int kCodeOffset = 16;
+  static constexpr int kCodeMost = 12 + kCodeOffset;
+  static constexpr bool kLookup = true;
+  static constexpr const int8_t* kTable = kMxfp4Values;
+  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
+    return block_of_four_at(panel, b);
+  }
+  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
+    return load_exponents(at.scales + lane);
+  }
 };
 
 // Panels of single blocks: a scale and a minimum.
@@ -167,6 +207,7 @@ struct TypeQ6_K : NibbleType {
   static constexpr std::size_t kRowsMost = 8;  // two sums a row
   static constexpr int kHighBits = 2;
   static constexpr int kCodeOffset = 32;
+  static constexpr int kCodeMost = 63;
   static constexpr std::size_t kQuantBytes = kQ6KBlockBytes;
   static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
     return block_of_super_at<kQuantBytes>(panel, b);
@@ -195,14 +236,12 @@ HWY_INLINE int32_t high_offset(const QuantGroup& group, std::size_t row) {
 // Sums of low and high nibbles stand apart where they have scales of their own, where a lone row
 // hides latency behind a second chain, and where eight products of 5 bits would not fit 16 bits.
 template <typename W, std::size_t R>
-inline constexpr std::size_t kSumsOf = W::kHighBits == 2 ||
-                                               (PAGEWISE_DOT4 ? R == 1 : W::kHighBits == 1)
-                                           ? 2
-                                           : 1;
+inline constexpr std::size_t kSumsOf =
+    W::kHighBits == 2 || (PAGEWISE_DOT4 ? R == 1 : !W::kSigned && W::kCodeMost > 15) ? 2 : 1;
 // Whether sums have 32 bits from the start. 16 bits hold 8 x 2 x 15 x 127 = 30,480 (nibbles, a
-// whole block) and 4 x 2 x 31 x 127 = 31,496 (5 bits, half a block).
+// whole block) and 4 x 2 x 31 x 127 = 31,496 (codes up to 31, half a block).
 template <typename W>
-inline constexpr bool kWideSums = PAGEWISE_DOT4 || W::kHighBits == 2 || W::kLookup;
+inline constexpr bool kWideSums = PAGEWISE_DOT4 || W::kHighBits == 2 || W::kSigned;
 
 template <int kLeft>
 HWY_INLINE I32 shifted(I32 x) {
@@ -212,14 +251,8 @@ HWY_INLINE I32 shifted(I32 x) {
   return hn::BitCast(DI(), hn::ShiftRight<(kLeft < 0 ? -kLeft : 0)>(bits));
 }
 
-// The bytes that nibbles stand for: themselves, or IQ4_NL's values; those plus 128 where the
-// products want them unsigned.
-template <typename W>
-HWY_INLINE I32 looked_up(I32 nibbles) {
-  if constexpr (!W::kLookup) return nibbles;
-  alignas(16) uint8_t bytes[16];
-  for (std::size_t i = 0; i < 16; ++i)
-    bytes[i] = static_cast<uint8_t>(kIq4NlValues[i] + W::kCodeOffset);
+// Each nibble's byte of a table.
+HWY_INLINE I32 look_up(const uint8_t (&bytes)[16], I32 nibbles) {
 #if HWY_TARGET == HWY_SCALAR
   uint8_t codes[4];
   const int32_t in = hn::GetLane(nibbles);
@@ -235,13 +268,27 @@ HWY_INLINE I32 looked_up(I32 nibbles) {
 #endif
 }
 
+// The bytes that nibbles stand for: themselves, or a table's values with the offset that makes them
+// unsigned where the products want them so.
+template <typename W>
+HWY_INLINE I32 looked_up(I32 nibbles) {
+  if constexpr (W::kLookup) {
+    alignas(16) uint8_t bytes[16];
+    for (std::size_t i = 0; i < 16; ++i)
+      bytes[i] = static_cast<uint8_t>(W::kTable[i] + W::kCodeOffset);
+    return look_up(bytes, nibbles);
+  } else {
+    return nibbles;
+  }
+}
+
 template <typename W>
 HWY_INLINE I32 add_products(I32 sum, I32 codes, I32 x) {
 #if PAGEWISE_DOT4
   return dot4(sum, codes, x);
 #else
   // Signed values: |w| and the sign trick, 2 x 127 x 127 = 32,258.
-  if constexpr (W::kLookup) return hn::Add(sum, fold16(pairs(abs8(codes), sign8(x, codes))));
+  if constexpr (W::kSigned) return hn::Add(sum, fold16(pairs(abs8(codes), sign8(x, codes))));
   if constexpr (kWideSums<W>) return hn::Add(sum, fold16(pairs(codes, x)));
   return add16(sum, pairs(codes, x));
 #endif
@@ -502,6 +549,8 @@ auto* rows_of_type(TensorType type) {
       return rows_of_panel<TypeQ5_1>;
     case TensorType::kIQ4_NL:
       return rows_of_panel<TypeIQ4_NL>;
+    case TensorType::kMXFP4:
+      return rows_of_panel<TypeMXFP4>;
     case TensorType::kQ4_K:
       return rows_of_panel<TypeQ4_K>;
     case TensorType::kQ5_K:

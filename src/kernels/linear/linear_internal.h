@@ -12,6 +12,8 @@ namespace pagewise::kernels {
 // it holds 32 values of 16 outputs.
 //   Q4_1  per block: 16 f16 scales, 16 f16 minima, 256 bytes of nibbles
 //   Q4_0, IQ4_NL  per two blocks: 2 x 16 f16 scales, 2 x 256 bytes of nibbles
+//   MXFP4  per four blocks: 4 x 16 exponent bytes, 4 x 256 bytes of nibbles; of a last four that is
+//   not whole the rest is empty
 //   Q8_0  per two blocks: 2 x 16 f16 scales, 2 x 512 bytes of quants; an odd last block leaves its
 //   pair's half empty
 //   Q5_0  per two blocks: 2 x 16 f16 scales, 2 x (64 bytes of high bits, 256 of nibbles)
@@ -31,6 +33,8 @@ inline constexpr std::size_t kQ4BlockBytes = 64 + kNibbleBytes;
 inline constexpr std::size_t kQ8BlockBytes = 512;
 inline constexpr std::size_t kQ8PairBytes = 64 + 2 * kQ8BlockBytes;
 inline constexpr std::size_t kQ40PairBytes = 64 + 2 * kNibbleBytes;
+inline constexpr std::size_t kMxfp4Blocks = 4;  // that share a cache line of exponents
+inline constexpr std::size_t kMxfp4UnitBytes = 64 + kMxfp4Blocks * kNibbleBytes;
 inline constexpr std::size_t kQ5BlockBytes = 64 + kNibbleBytes;
 inline constexpr std::size_t kQ51BlockBytes = 64 + kQ5BlockBytes;
 inline constexpr std::size_t kQ5PairBytes = 64 + 2 * kQ5BlockBytes;

@@ -62,6 +62,9 @@ std::vector<std::byte> random_weights(Prng& prng, TensorType type, std::size_t o
       case TensorType::kQ6_K:
         put_half(at + 208, static_cast<float>(prng.uniform() * 0.01));
         break;
+      case TensorType::kMXFP4:  // an exponent: 2^-9 to 2^-1
+        data[at] = static_cast<std::byte>(119 + prng.below(9));
+        break;
       default:  // one scale, in front
         put_half(at, static_cast<float>(prng.uniform() * 0.1));
         break;
@@ -196,6 +199,10 @@ TEST(Linear, LinearRule2_IntegerSumsInsideABlockAreExactAtTheExtremes) {
     for (const int fill : {0xff, 0x80, 0x7f, 0x00, 0x81}) {
       std::memset(data.data(), fill, data.size());
       for (std::size_t at = 0; at < data.size(); at += info.block_bytes) {
+        if (type == TensorType::kMXFP4) {
+          data[at] = std::byte{128};  // 1, for the doubled values
+          continue;
+        }
         std::memcpy(data.data() + at + (type == TensorType::kQ6_K ? 208 : 0), &one, 2);
         if (type == TensorType::kQ4_1 || type == TensorType::kQ5_1 || type == TensorType::kQ4_K ||
             type == TensorType::kQ5_K) {
@@ -219,6 +226,31 @@ TEST(Linear, LinearRule2_IntegerSumsInsideABlockAreExactAtTheExtremes) {
       });
     }
   }
+}
+
+TEST(Linear, LinearRule2_EveryExponentOfMxfp4ScalesAsTheReferenceDoes) {
+  // Of one block the sum is one product, so it is the same without FMA; the largest overflow.
+  Prng prng(19);
+  constexpr std::size_t kExponents = 256;
+  std::vector<std::byte> data = random_weights(prng, TensorType::kMXFP4, kExponents, kQuantBlock);
+  const std::size_t bytes = row_bytes(TensorType::kMXFP4, kQuantBlock);
+  for (std::size_t e = 0; e < kExponents; ++e) data[e * bytes] = static_cast<std::byte>(e);
+  const LinearWeights w =
+      LinearWeights::pack(TensorType::kMXFP4, kExponents, kQuantBlock, data).value();
+  Activations x = random_activations(prng, 5, kQuantBlock);
+  std::vector<float> expected;
+  for (std::size_t r = 0; r < x.rows(); ++r) {
+    for (std::size_t e = 0; e < kExponents; ++e) {
+      expected.push_back(
+          ref::linear(TensorType::kMXFP4, data.data() + e * bytes, x.row(r), kQuantBlock));
+    }
+  }
+  EXPECT_TRUE(std::any_of(expected.begin(), expected.end(),
+                          [](float y) { return y != 0 && std::fabs(y) < 1e-38F; }));
+  on_each_isa([&](bool) {
+    quantize_all(x);
+    expect_same(run_all(w, x), expected, true);
+  });
 }
 
 TEST(Linear, LinearRule2_TypesOutsideTheIntegerFamilyReadF32ActivationsUnquantised) {
@@ -284,6 +316,7 @@ TEST(Linear, PacksTheTypesItIsTunedForAndViewsTheOthers) {
   EXPECT_FALSE(linear_packs(TensorType::kQ3_K));
   EXPECT_EQ(linear_family(TensorType::kBF16), LinearFamily::kF32);
   EXPECT_EQ(linear_family(TensorType::kIQ4_NL), LinearFamily::kInteger);
+  EXPECT_EQ(linear_family(TensorType::kMXFP4), LinearFamily::kInteger);
   EXPECT_EQ(linear_family(TensorType::kQ3_K), LinearFamily::kF32);
 }
 

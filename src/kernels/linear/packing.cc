@@ -52,6 +52,17 @@ void pack_q4_0(const uint8_t* row, std::size_t columns, std::size_t lane, uint8_
   }
 }
 
+void pack_mxfp4(const uint8_t* row, std::size_t columns, std::size_t lane, uint8_t* panel) {
+  const std::size_t blocks = columns / kQuantBlock;
+  for (std::size_t b = 0; b < blocks; ++b, row += 17) {
+    uint8_t* unit = panel + b / kMxfp4Blocks * kMxfp4UnitBytes;
+    unit[b % kMxfp4Blocks * kPanelOutputs + lane] = row[0];
+    uint8_t* nibbles = unit + 64 + b % kMxfp4Blocks * kNibbleBytes;
+    for (std::size_t j = 0; j < 4; ++j)
+      std::memcpy(nibbles + 64 * j + 4 * lane, row + 1 + 4 * j, 4);
+  }
+}
+
 // High bits and nibbles of Q5_0 and Q5_1: 4 and 16 bytes at `bits`.
 void pack_five_bits(const uint8_t* bits, std::size_t lane, uint8_t* high) {
   const uint32_t field = word_at(bits);
@@ -185,6 +196,14 @@ void block_of_pair(const uint8_t* panel, std::size_t b, std::size_t lane, float*
     out[k] = d * static_cast<float>(kValue(codes, lane, k));
 }
 
+void block_mxfp4(const uint8_t* panel, std::size_t b, std::size_t lane, float* out) {
+  const uint8_t* unit = panel + b / kMxfp4Blocks * kMxfp4UnitBytes;
+  const float d = mxfp4_scale(unit[b % kMxfp4Blocks * kPanelOutputs + lane]);
+  const uint8_t* nibbles = unit + 64 + b % kMxfp4Blocks * kNibbleBytes;
+  for (std::size_t k = 0; k < kQuantBlock; ++k)
+    out[k] = d * static_cast<float>(kMxfp4Values[nibble_at(nibbles, lane, k)]);
+}
+
 // Panels of single blocks: scale, minimum, codes.
 template <std::size_t kCodeBytes,
           int (*kCode)(const uint8_t* codes, std::size_t lane, std::size_t k)>
@@ -261,6 +280,8 @@ constexpr Packing kPackings[] = {
      unpack<block_of_pair<kQ8BlockBytes, value_q8_0>>},
     {TensorType::kIQ4_NL, true, kPair, kQ40PairBytes, pack_q4_0,
      unpack<block_of_pair<kNibbleBytes, value_iq4_nl>>},
+    {TensorType::kMXFP4, true, kMxfp4Blocks* kQuantBlock, kMxfp4UnitBytes, pack_mxfp4,
+     unpack<block_mxfp4>},
     {TensorType::kQ4_K, true, kSuperBlock, kQ4KSuperBytes, pack_k_with_minima<false>,
      unpack<block_k_with_minima<kNibbleBytes>>},
     {TensorType::kQ5_K, true, kSuperBlock, kQ5KSuperBytes, pack_k_with_minima<true>,

@@ -46,8 +46,9 @@ class MetadataReader {
   /// A spec with its name and sizes, plain attention over all positions scaled by 1 /
   /// sqrt(key_dim), and as many equal layers; without rope and what else the architecture has.
   Result<ModelSpec> begin_spec(const Dimensions& size) const;
+  /// `whole_ramp`: the pairs where YaRN's ramp begins and ends are rounded to whole ones.
   /// Errors: kUnsupported naming a kind of scaling other than none, linear, yarn and longrope.
-  Result<RopeSpec> rope(RopeKind kind, uint32_t key_dim) const;
+  Result<RopeSpec> rope(RopeKind kind, uint32_t key_dim, bool whole_ramp = true) const;
   /// Makes layers slide. Which of them the file says; where it does not, the last of each
   /// `full_every` is a full one, and with 0 none is. `window` is their width where the file does
   /// not say it; 0: none slides. Requires layers that attend to everything, as begin_spec() gives
@@ -68,7 +69,7 @@ class MetadataReader {
   const gguf::File& file() const { return file_; }
 
  private:
-  Status add_yarn(double factor, RopeSpec& rope) const;
+  Status add_yarn(double factor, bool whole_ramp, RopeSpec& rope) const;
 
   const gguf::File& file_;
   std::string prefix_;
@@ -93,7 +94,7 @@ class TensorChecker {
   /// Errors: kMalformed "tensor NAME: missing" or "tensor NAME: shape [a, b], expected [c, d]".
   Status require(const std::string& name, std::initializer_list<uint64_t> shape);
   /// As require(), for small tensors that are read as floats: norms, biases, factors.
-  Status require_f32(const std::string& name, uint64_t elements);
+  Status require_f32(const std::string& name, std::initializer_list<uint64_t> shape);
   Status require_norm(const std::string& name, const ModelSpec& spec);
   /// The tensors of a layer whose names start with `prefix` ("blk.3."), as its spec asks for them.
   Status require_layer(const std::string& prefix, const LayerSpec& layer, const ModelSpec& spec);
@@ -131,5 +132,6 @@ Result<ModelSpec> olmo2_spec(const gguf::File& file);   // OLMo 2 and 3
 Result<ModelSpec> command_r_spec(const gguf::File& file);
 Result<ModelSpec> cohere2_spec(const gguf::File& file);  // Command R7B, Command A
 Result<ModelSpec> falcon_spec(const gguf::File& file);   // Falcon 7B, 40B
+Result<ModelSpec> gpt_oss_spec(const gguf::File& file);  // gpt-oss 20B, 120B
 
 }  // namespace pagewise::model

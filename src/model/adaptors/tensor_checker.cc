@@ -38,8 +38,8 @@ Status TensorChecker::require(const std::string& name, std::initializer_list<uin
   return Status::ok();
 }
 
-Status TensorChecker::require_f32(const std::string& name, uint64_t elements) {
-  PW_RETURN_IF_ERROR(require(name, {elements}));
+Status TensorChecker::require_f32(const std::string& name, std::initializer_list<uint64_t> shape) {
+  PW_RETURN_IF_ERROR(require(name, shape));
   const gguf::Tensor* tensor = file_.find_tensor(name);
   if (tensor->type != TensorType::kF32) {
     const TensorTypeInfo* info = tensor_type_info(tensor->type);
@@ -51,8 +51,8 @@ Status TensorChecker::require_f32(const std::string& name, uint64_t elements) {
 }
 
 Status TensorChecker::require_norm(const std::string& name, const ModelSpec& spec) {
-  PW_RETURN_IF_ERROR(require_f32(name + ".weight", spec.embedding));
-  return spec.norm_bias ? require_f32(name + ".bias", spec.embedding) : Status::ok();
+  PW_RETURN_IF_ERROR(require_f32(name + ".weight", {spec.embedding}));
+  return spec.norm_bias ? require_f32(name + ".bias", {spec.embedding}) : Status::ok();
 }
 
 Status TensorChecker::require_model(ModelSpec& spec) {
@@ -67,12 +67,12 @@ Status TensorChecker::require_model(ModelSpec& spec) {
     case RopeFactors::kNone:
       break;
     case RopeFactors::kOne:
-      PW_RETURN_IF_ERROR(require_f32("rope_freqs.weight", pairs));
+      PW_RETURN_IF_ERROR(require_f32("rope_freqs.weight", {pairs}));
       break;
     case RopeFactors::kShort:
     case RopeFactors::kLong:
-      PW_RETURN_IF_ERROR(require_f32("rope_factors_short.weight", pairs));
-      PW_RETURN_IF_ERROR(require_f32("rope_factors_long.weight", pairs));
+      PW_RETURN_IF_ERROR(require_f32("rope_factors_short.weight", {pairs}));
+      PW_RETURN_IF_ERROR(require_f32("rope_factors_long.weight", {pairs}));
       break;
   }
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
@@ -90,7 +90,7 @@ Status TensorChecker::require_layer(const std::string& prefix, const LayerSpec& 
   if (layer.pre_norms) PW_RETURN_IF_ERROR(require_norm(prefix + "attn_norm", spec));
   PW_RETURN_IF_ERROR(require_attention(prefix, layer, spec.embedding));
   if (layer.pre_norms) {
-    if (!layer.parallel) PW_RETURN_IF_ERROR(require_norm(prefix + "ffn_norm", spec));
+    PW_RETURN_IF_ERROR(require_norm(prefix + std::string(layer.ffn_norm_name()), spec));
     if (layer.parallel_norm) PW_RETURN_IF_ERROR(require_norm(prefix + "attn_norm_2", spec));
   }
   if (layer.post_norms) {
@@ -117,24 +117,25 @@ Status TensorChecker::require_attention(const std::string& prefix, const LayerSp
   if (layer.fused_qkv) {
     PW_RETURN_IF_ERROR(require(prefix + "attn_qkv.weight", {embedding, query + key + value}));
     if (layer.qkv_bias) {
-      PW_RETURN_IF_ERROR(require_f32(prefix + "attn_qkv.bias", query + key + value));
+      PW_RETURN_IF_ERROR(require_f32(prefix + "attn_qkv.bias", {query + key + value}));
     }
   } else {
     PW_RETURN_IF_ERROR(require(prefix + "attn_q.weight", {embedding, query}));
     PW_RETURN_IF_ERROR(require(prefix + "attn_k.weight", {embedding, key}));
     PW_RETURN_IF_ERROR(require(prefix + "attn_v.weight", {embedding, value}));
     if (layer.qkv_bias) {
-      PW_RETURN_IF_ERROR(require_f32(prefix + "attn_q.bias", query));
-      PW_RETURN_IF_ERROR(require_f32(prefix + "attn_k.bias", key));
-      PW_RETURN_IF_ERROR(require_f32(prefix + "attn_v.bias", value));
+      PW_RETURN_IF_ERROR(require_f32(prefix + "attn_q.bias", {query}));
+      PW_RETURN_IF_ERROR(require_f32(prefix + "attn_k.bias", {key}));
+      PW_RETURN_IF_ERROR(require_f32(prefix + "attn_v.bias", {value}));
     }
   }
   PW_RETURN_IF_ERROR(require(prefix + "attn_output.weight", {attention, embedding}));
-  if (layer.output_bias) PW_RETURN_IF_ERROR(require_f32(prefix + "attn_output.bias", embedding));
+  if (layer.output_bias) PW_RETURN_IF_ERROR(require_f32(prefix + "attn_output.bias", {embedding}));
+  if (layer.sinks) PW_RETURN_IF_ERROR(require_f32(prefix + "attn_sinks.weight", {layer.heads}));
   if (layer.qk_norm != QkNorm::kNone) {
     const bool row = layer.qk_norm == QkNorm::kRow;
-    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_q_norm.weight", row ? query : layer.key_dim));
-    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_k_norm.weight", row ? key : layer.key_dim));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_q_norm.weight", {row ? query : layer.key_dim}));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_k_norm.weight", {row ? key : layer.key_dim}));
   }
   return Status::ok();
 }
@@ -146,6 +147,12 @@ Status TensorChecker::require_experts(const std::string& prefix, const ExpertSpe
   PW_RETURN_IF_ERROR(require(prefix + "ffn_gate_exps.weight", {embedding, ffn, count}));
   PW_RETURN_IF_ERROR(require(prefix + "ffn_up_exps.weight", {embedding, ffn, count}));
   PW_RETURN_IF_ERROR(require(prefix + "ffn_down_exps.weight", {ffn, embedding, count}));
+  if (experts.biases) {
+    PW_RETURN_IF_ERROR(require_f32(prefix + "ffn_gate_inp.bias", {count}));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "ffn_gate_exps.bias", {ffn, count}));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "ffn_up_exps.bias", {ffn, count}));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "ffn_down_exps.bias", {embedding, count}));
+  }
   if (shared == 0) return Status::ok();
   PW_RETURN_IF_ERROR(require(prefix + "ffn_gate_inp_shexp.weight", {embedding}));
   PW_RETURN_IF_ERROR(require(prefix + "ffn_gate_shexp.weight", {embedding, shared}));
