@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the forward pass divides panels and rows among threads.
+// How the forward pass divides panels and rows among threads and tiles.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/linear/activations.h"
 #include "kernels/linear/linear.h"
+#include "kernels/ops.h"
 #include "kernels/range.h"
 #include "kernels/thread_pool.h"
+#include "model/spec.h"
 #include "model/weights.h"
 
 namespace pagewise::model {
@@ -27,6 +30,24 @@ inline kernels::Range share_rows(const kernels::ThreadPool::Context& context, st
   const kernels::Range groups =
       context.share((rows + kernels::kQuantRows - 1) / kernels::kQuantRows);
   return {groups.begin * kernels::kQuantRows, std::min(groups.end * kernels::kQuantRows, rows)};
+}
+
+/// The rows in parts of `tile_rows`.
+template <typename Tile>
+void for_tiles(kernels::Range rows, uint32_t tile_rows, Tile&& tile) {
+  for (std::size_t r = rows.begin; r < rows.end; r += tile_rows) {
+    tile(kernels::Range{r, std::min<std::size_t>(r + tile_rows, rows.end)});
+  }
+}
+
+/// Floats from one row to the next.
+inline std::size_t stride_of(const kernels::Activations& activations) {
+  return activations.rows() < 2 ? activations.columns()
+                                : static_cast<std::size_t>(activations.row(1) - activations.row(0));
+}
+
+inline kernels::RopeLayout layout_of(RopeKind kind) {
+  return kind == RopeKind::kNormal ? kernels::RopeLayout::kNormal : kernels::RopeLayout::kNeox;
 }
 
 }  // namespace pagewise::model

@@ -27,6 +27,10 @@ struct Dimensions {
   float norm_eps = 0.0F;
 };
 
+/// What YaRN's magnitude multiplies. `kScores`: where the file has yarn_log_multiplier, which the
+/// adaptor reads, all scores; rope's own magnitude is then 1.
+enum class YarnMagnitude : uint8_t { kRope, kScores };
+
 /// Looks up `ARCHITECTURE.key` and bounds it: a header must not be able to ask for absurd sizes.
 class MetadataReader {
  public:
@@ -47,7 +51,8 @@ class MetadataReader {
   /// sqrt(key_dim), and as many equal layers; without rope and what else the architecture has.
   Result<ModelSpec> begin_spec(const Dimensions& size) const;
   /// Errors: kUnsupported naming a kind of scaling other than none, linear, yarn and longrope.
-  Result<RopeSpec> rope(RopeKind kind, uint32_t key_dim) const;
+  Result<RopeSpec> rope(RopeKind kind, uint32_t key_dim,
+                        YarnMagnitude magnitude = YarnMagnitude::kRope) const;
   /// Makes layers slide. Which of them the file says; where it does not, the last of each
   /// `full_every` is a full one, and with 0 none is. `window` is their width where the file does
   /// not say it; 0: none slides. Requires layers that attend to everything, as begin_spec() gives
@@ -68,7 +73,7 @@ class MetadataReader {
   const gguf::File& file() const { return file_; }
 
  private:
-  Status add_yarn(double factor, RopeSpec& rope) const;
+  Status add_yarn(double factor, YarnMagnitude magnitude, RopeSpec& rope) const;
 
   const gguf::File& file_;
   std::string prefix_;
@@ -98,6 +103,8 @@ class TensorChecker {
   /// The tensors of a layer whose names start with `prefix` ("blk.3."), as its spec asks for them.
   Status require_layer(const std::string& prefix, const LayerSpec& layer, const ModelSpec& spec);
   Status require_attention(const std::string& prefix, const LayerSpec& layer, uint64_t embedding);
+  Status require_latent(const std::string& prefix, const LatentSpec& latent, uint64_t heads,
+                        uint64_t embedding);
   Status require_experts(const std::string& prefix, const ExpertSpec& experts, uint64_t embedding);
   Status finish(std::string_view architecture) const;
   Error error(ErrorCode code, std::string message) const;
@@ -131,5 +138,7 @@ Result<ModelSpec> olmo2_spec(const gguf::File& file);   // OLMo 2 and 3
 Result<ModelSpec> command_r_spec(const gguf::File& file);
 Result<ModelSpec> cohere2_spec(const gguf::File& file);  // Command R7B, Command A
 Result<ModelSpec> falcon_spec(const gguf::File& file);   // Falcon 7B, 40B
+/// DeepSeek V2, V3, R1 and what follows their shape (Moonlight, Kimi K2).
+Result<ModelSpec> deepseek2_spec(const gguf::File& file);
 
 }  // namespace pagewise::model
