@@ -128,9 +128,10 @@ void add_kv(const ModelReport& report, Lines& lines) {
                 ? fmt::format("; {} for a whole context", format_size(*report.kv.context_bytes))
                 : "");
   for (const KvGroupReport& group : report.kv.groups) {
-    const std::string rows = group.key_dim == group.value_dim
-                                 ? fmt::format("{} values", group.key_dim)
-                                 : fmt::format("{} + {} values", group.key_dim, group.value_dim);
+    const std::string rows =
+        group.key_dim == group.value_dim ? fmt::format("{} values", group.key_dim)
+        : group.value_dim == 0           ? fmt::format("{} values, V a part of K", group.key_dim)
+                               : fmt::format("{} + {} values", group.key_dim, group.value_dim);
     lines.add("", "{:>3} layers, {}, {} KV heads of {}: {} a token", group.layers,
               attention_text(group.window), group.kv_heads, rows, format_size(group.token_bytes));
   }

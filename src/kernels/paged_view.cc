@@ -101,6 +101,7 @@ void store_kv(const PagedLayer& layer, const PagedRun& run, Range rows, const fl
     const std::size_t slot = position % layer.block_tokens;
     for (std::size_t h = 0; h < layer.kv_heads; ++h) {
       store_key(layer, k + i * k_stride + h * layer.key_dim, slot, layer.key(block, h));
+      if (layer.latent) continue;
       store_value(layer, v + i * v_stride + h * layer.value_dim, slot, layer.value(block, h));
     }
   }
@@ -114,6 +115,10 @@ void load_kv(const PagedLayer& layer, std::span<const BlockId> blocks, uint32_t 
   for (std::size_t d = 0; d < layer.key_dim; ++d) {
     k[d] = load_element(layer.key_type, layer.key(block, kv_head), layer.key_dim * tokens,
                         d * tokens + slot, d / kKvScaleGroup * tokens + slot);
+  }
+  if (layer.latent) {
+    std::copy_n(k, layer.value_dim, v);
+    return;
   }
   for (std::size_t d = 0; d < layer.value_dim; ++d) {
     v[d] = load_element(layer.value_type, layer.value(block, kv_head), layer.value_dim * tokens,

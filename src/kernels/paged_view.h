@@ -3,7 +3,8 @@
 //
 // Per (block, layer, KV head), contiguous, for block_tokens = B:
 //   K  [key_dim][B]      transposed: vector lanes are tokens, so scores need no horizontal sums
-//   V  [B][value_dim]    behind it, at value_offset
+//   V  [B][value_dim]    behind it, at value_offset; with latent attention there is none, and V is
+//                        the first value_dim channels of K
 // A type with scales (q8_0) has its codes in this order, and its f16 scales in a plane behind them:
 // of K [key_dim / 32][B], of V [B][value_dim / 32].
 // Position p of a sequence is slot p % B of block blocks[p / B].
@@ -31,6 +32,9 @@ struct PagedLayer {
   uint32_t value_dim = 0;
   KvType key_type = KvType::kF16;
   KvType value_type = KvType::kF16;
+  /// V is the first value_dim channels of K. Requires then: value_dim <= key_dim, and value_offset
+  /// 0 and value_type that of K, which is what is read.
+  bool latent = false;
 
   std::byte* key(BlockId block, std::size_t kv_head) const {
     return base + block.value * block_stride + kv_head * head_stride;
@@ -52,7 +56,8 @@ struct PagedRun {
 
 /// Writes K and V of the run's rows `rows` (a sub-range of [0, run.rows)) into its blocks,
 /// converted to the cache types (round to nearest even). Row i of the run is at k + i * k_stride:
-/// [kv_heads][key_dim] f32, after RoPE; v likewise: [kv_heads][value_dim]. Strides in floats.
+/// [kv_heads][key_dim] f32, after RoPE; v likewise: [kv_heads][value_dim], not looked at where V is
+/// part of K. Strides in floats.
 /// Different rows may be stored by different threads. Requires: q8_0 only for multiples of 32.
 void store_kv(const PagedLayer& layer, const PagedRun& run, Range rows, const float* k,
               std::size_t k_stride, const float* v, std::size_t v_stride);

@@ -61,11 +61,15 @@ struct GroupGeometry {
   uint32_t window = 0;     // 0: full attention; else the last `window` positions
   KvType key_type = KvType::kF16;
   KvType value_type = KvType::kF16;
+  bool latent = false;  // V is the first value_dim elements of K: nothing is stored for it
+
+  /// One token's K and V in one layer and KV head.
+  uint64_t key_row_bytes() const { return kv_row_bytes(key_type, key_dim); }
+  uint64_t value_row_bytes() const { return latent ? 0 : kv_row_bytes(value_type, value_dim); }
 
   /// K and V of one token in all layers of this group.
   uint64_t token_bytes() const {
-    return token_bytes_of(layers, kv_heads, kv_row_bytes(key_type, key_dim),
-                          kv_row_bytes(value_type, value_dim));
+    return token_bytes_of(layers, kv_heads, key_row_bytes(), value_row_bytes());
   }
   bool operator==(const GroupGeometry&) const = default;
 };

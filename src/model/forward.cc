@@ -20,8 +20,14 @@ using kernels::Activations;
 using kernels::kPanelOutputs;
 using kernels::Range;
 
-kernels::RopeLayout layout_of(RopeKind kind) {
-  return kind == RopeKind::kNormal ? kernels::RopeLayout::kNormal : kernels::RopeLayout::kNeox;
+/// The widest feed-forward part, or experts whose products stand side by side.
+uint32_t ffn_width(const ModelSpec& spec) {
+  uint32_t width = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    width = std::max(
+        width, spec.has_experts(layer) ? spec.experts.ffn + spec.experts.shared_ffn : layer.ffn);
+  }
+  return width;
 }
 
 kernels::RopeTable make_rope(const RopeSpec& rope, const ModelWeights& weights,
@@ -33,19 +39,6 @@ kernels::RopeTable make_rope(const RopeSpec& rope, const ModelWeights& weights,
     frequencies.push_back(frequency);
   }
   return {context_max, frequencies, rope.magnitude};
-}
-
-/// The rows in parts of `tile_rows`.
-template <typename Tile>
-void for_tiles(Range rows, uint32_t tile_rows, Tile&& tile) {
-  for (std::size_t r = rows.begin; r < rows.end; r += tile_rows) {
-    tile(Range{r, std::min<std::size_t>(r + tile_rows, rows.end)});
-  }
-}
-
-std::size_t stride_of(const Activations& activations) {
-  return activations.rows() < 2 ? activations.columns()
-                                : static_cast<std::size_t>(activations.row(1) - activations.row(0));
 }
 
 }  // namespace
@@ -67,8 +60,7 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
       arena_(arena),
       pool_(pool),
       embedding_(spec.embedding),
-      ffn_(spec.experts.count == 0 ? spec.layers.at(0).ffn
-                                   : spec.experts.ffn + spec.experts.shared_ffn),
+      ffn_(ffn_width(spec)),
       few_rows_max_(std::min<uint32_t>(limits.rows_max,
                                        kTileRows * static_cast<uint32_t>(pool.threads()) - 1)),
       rope_(make_rope(spec.rope, weights, limits.context_max)),
@@ -77,15 +69,19 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
       logits_(std::size_t{limits.rows_max} * spec.vocab_size) {
   const std::size_t groups = arena.geometry().groups.size();
   std::vector<const LayerSpec*> layer_of_group(groups, nullptr);
+  bool dense = false;
   for (const LayerSpec& layer : spec.layers) {
-    PW_CHECK(layer.ffn == spec.layers[0].ffn);
-    PW_CHECK(spec.experts.count == 0 || !layer.post_norms);
+    PW_CHECK(layer.ffn == spec.layers[0].ffn && layer.latent == spec.layers[0].latent);
+    PW_CHECK(!spec.has_experts(layer) || !layer.post_norms);
+    PW_CHECK(!layer.latent || !(layer.parallel || spec.sliding_rope));
+    dense = dense || !spec.has_experts(layer);
     if (layer_of_group[layer.group] == nullptr) layer_of_group[layer.group] = &layer;
     PW_CHECK(layer_of_group[layer.group]->heads == layer.heads);
     query_stride_ = std::max(query_stride_, layer.heads * layer.key_dim);
     key_stride_ = std::max(key_stride_, layer.kv_heads * layer.key_dim);
-    value_stride_ = std::max(value_stride_, layer.kv_heads * layer.value_dim);
+    if (!layer.latent) value_stride_ = std::max(value_stride_, layer.kv_heads * layer.value_dim);
   }
+  rest_stride_ = spec.layers[0].latent ? key_stride_ : value_stride_;
   const std::size_t rows = limits.rows_max;
   tokens_.reserve(rows);
   positions_.reserve(rows);
@@ -96,9 +92,8 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
   value_ = kernels::AlignedArray<float>(rows * value_stride_);
   normed_ = Activations(few_rows_max_, embedding_);
   normed_rest_ = Activations(few_rows_max_, embedding_);
-  value_rest_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * value_stride_);
-  const bool dense = spec.experts.count == 0;
-  if (dense) activated_ = Activations(few_rows_max_, ffn_);
+  value_rest_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * rest_stride_);
+  if (dense) activated_ = Activations(few_rows_max_, spec.layers[0].ffn);
   gate_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   up_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   out_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * embedding_);
@@ -107,7 +102,7 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
                         2 * sliding_rope_.positions() * sliding_rope_.pairs()) +
                    5 * few_rows_max_ * (2 * uint64_t{embedding_} + ffn_);
   for (const LayerSpec* layer : layer_of_group) {
-    const std::size_t width = std::size_t{layer->heads} * layer->value_dim;
+    const std::size_t width = spec.attended_dim(*layer);
     attended_.emplace_back(rows, width);
     const kernels::AttentionShape shape = {.heads = layer->heads,
                                            .kv_heads = layer->kv_heads,
@@ -132,18 +127,19 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
     ThreadScratch& scratch = threads_.emplace_back();
     scratch.embedding = Activations(kTileRows, embedding_);
     scratch.embedding_rest = Activations(kTileRows, embedding_);
-    if (dense) scratch.ffn = Activations(kTileRows, ffn_);
+    if (dense) scratch.ffn = Activations(kTileRows, spec.layers[0].ffn);
     scratch.out = kernels::AlignedArray<float>(std::size_t{kTileRows} * embedding_);
     scratch.gate = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
     scratch.up = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
-    scratch.value_rest = kernels::AlignedArray<float>(std::size_t{kTileRows} * value_stride_);
+    scratch.value_rest = kernels::AlignedArray<float>(std::size_t{kTileRows} * rest_stride_);
     for (const Activations& attended : attended_) {
       scratch.attended.emplace_back(kSoloRows, attended.columns());
     }
     scratch_bytes_ += kTileRows * (14 * uint64_t{embedding_} + 5 * uint64_t{ffn_} + 8 * kFfnChunk +
-                                   4 * value_stride_);
+                                   4 * rest_stride_);
   }
-  if (!dense) make_expert_scratch();
+  if (spec.layers[0].latent) make_latent_scratch();
+  if (spec.experts.count != 0) make_expert_scratch();
 }
 
 LogitsView Forward::run(std::span<const StepRun> runs) {
@@ -187,8 +183,10 @@ void Forward::few_rows(const Context& context) {
     const LayerSpec& layer = spec_.layers[l];
     const LayerWeights& weights = weights_.layers[l];
     const Normed in = norm(weights.attention_norm, rows_, true, context);
-    if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0 &&
-        layer.qk_norm != QkNorm::kRow) {
+    if (layer.latent) {
+      latent_heads_few(l, in, context);
+    } else if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0 &&
+               layer.qk_norm != QkNorm::kRow) {
       // Heads are whole panels: who computes a head also rotates and stores it.
       const HeadShare share = head_share(layer, context);
       project_heads(layer, weights, in, {0, rows_}, share, value_rest_.data());
@@ -216,6 +214,10 @@ void Forward::many_rows(const Context& context) {
       scratch.embedding.quantize(r - rows.begin, &scratch.embedding_rest);
     }
     const LayerSpec& layer = spec_.layers[l];
+    if (layer.latent) {
+      latent_heads_tile(l, rows, scratch);
+      return;
+    }
     const HeadShare all = {{0, layer.heads}, {0, layer.kv_heads}};
     project_heads(layer, weights_.layers[l], {scratch.embedding, scratch.embedding_rest}, rows, all,
                   scratch.value_rest.data());
@@ -254,9 +256,11 @@ uint32_t Forward::attend(std::size_t l, const Context& context) {
   if (going_on == 0) return 0;
   const LayerSpec& layer = spec_.layers[l];
   Activations& attended = attended_[layer.group];
-  kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_,
-                     attended.row(0), stride_of(attended), context,
-                     weights_.layers[l].sinks.data());
+  float* const out = layer.latent ? latent_attended_.data() : attended.row(0);
+  const std::size_t out_stride = layer.latent ? latent_attended_stride_ : stride_of(attended);
+  const std::size_t out_width = std::size_t{layer.heads} * layer.value_dim;
+  kernels::attention(plans_[layer.group], paged_layer(layer), query_.data(), query_stride_, out,
+                     out_stride, context, weights_.layers[l].sinks.data());
   context.barrier();
   if (going_on == rows_) return rows_;
   if (context.index() == 0) {
@@ -265,7 +269,7 @@ uint32_t Forward::attend(std::size_t l, const Context& context) {
       const std::size_t from = logits_rows_[i];
       if (from == i) continue;
       std::memcpy(stream_row(i), stream_row(from), embedding_ * sizeof(float));
-      std::memcpy(attended.row(i), attended.row(from), attended.columns() * sizeof(float));
+      std::memcpy(out + i * out_stride, out + from * out_stride, out_width * sizeof(float));
     }
   }
   context.barrier();
@@ -281,7 +285,7 @@ void Forward::finish_layer_few(std::size_t l, uint32_t rows, const Context& cont
   // Side by side, feed-forward reads the stream before anything joins it.
   if (!layer.parallel) attention_out_few(l, rows, context);
   const Activations& in = norm(weights.ffn_norm, rows, false, context).rows;
-  if (spec_.experts.count != 0) {
+  if (spec_.has_experts(layer)) {
     activate_experts_few(weights.experts, in, rows, context);
     if (layer.parallel) attention_out_few(l, rows, context);
     mix_experts_few(weights.experts, rows, context);
@@ -300,6 +304,10 @@ void Forward::finish_layer_few(std::size_t l, uint32_t rows, const Context& cont
 void Forward::attention_out_few(std::size_t l, uint32_t rows, const Context& context) {
   const LayerWeights& weights = weights_.layers[l];
   const uint32_t group = spec_.layers[l].group;
+  if (spec_.layers[l].latent) {
+    expand_values(l, {0, rows}, context.share(spec_.layers[l].heads), threads_[context.index()]);
+    context.barrier();
+  }
   add_product(weights.output, weights.output_bias,
               quantized(attended_[group], threads_[context.index()].attended[group], rows, context),
               0, {0, rows}, context.share(weights.output.linear.panels()),
@@ -338,6 +346,7 @@ void Forward::finish_layer_tile(std::size_t l, Range rows, ThreadScratch& scratc
   const LayerWeights& weights = weights_.layers[l];
   const auto attention_out = [&] {
     Activations& attended = attended_[layer.group];
+    if (layer.latent) expand_values(l, rows, {0, layer.heads}, scratch);
     for (std::size_t r = rows.begin; r < rows.end; ++r) attended.quantize(r);
     add_product(weights.output, weights.output_bias, attended, static_cast<uint32_t>(rows.begin),
                 rows, all_panels(weights.output), layer.post_norms, scratch.out.data());
@@ -348,7 +357,7 @@ void Forward::finish_layer_tile(std::size_t l, Range rows, ThreadScratch& scratc
     apply_norm(weights.ffn_norm, stream_row(r), scratch.embedding.row(r - rows.begin));
     scratch.embedding.quantize(r - rows.begin);
   }
-  if (spec_.experts.count != 0) {
+  if (spec_.has_experts(layer)) {
     if (layer.parallel) attention_out();
     mix_experts_tile(weights.experts, rows, scratch);
     return;
@@ -410,8 +419,9 @@ void Forward::project_heads(const LayerSpec& spec, const LayerWeights& weights, 
     project(weights.key, weights.key_bias, in.rows, rows.size(),
             panels_of(share.kv_heads, spec.key_dim), key_.data() + rows.begin * key_stride_,
             key_stride_);
-    project_value(weights, in, rows.size(), panels_of(share.kv_heads, spec.value_dim),
-                  value_.data() + rows.begin * value_stride_, value_rest);
+    project_with_rest(weights.value, weights.value_bias, in, rows.size(),
+                      panels_of(share.kv_heads, spec.value_dim),
+                      value_.data() + rows.begin * value_stride_, value_rest, value_stride_);
   }
 }
 
@@ -422,8 +432,9 @@ void Forward::project_panels(const LayerWeights& weights, Normed in, const Conte
           context.share(weights.query.linear.panels()), query_.data(), query_stride_);
   project(weights.key, weights.key_bias, in.rows, rows_, context.share(weights.key.linear.panels()),
           key_.data(), key_stride_);
-  project_value(weights, in, rows_, context.share(weights.value.linear.panels()), value_.data(),
-                value_rest_.data());
+  project_with_rest(weights.value, weights.value_bias, in, rows_,
+                    context.share(weights.value.linear.panels()), value_.data(), value_rest_.data(),
+                    value_stride_);
 }
 
 /// out = matrix * in + bias, for the first `rows` rows and the outputs of `panels`.
@@ -435,16 +446,18 @@ void Forward::project(const Matrix& matrix, const kernels::AlignedArray<float>& 
   add_bias(out, rows, stride, outputs_of(panels, matrix.linear.outputs()), bias);
 }
 
-/// V from both halves of its activations; the f32 family has no need of the second.
-void Forward::project_value(const LayerWeights& weights, Normed in, std::size_t rows, Range panels,
-                            float* out, float* rest_out) {
+/// V, and a latent that it is made of, from both halves of its activations; the f32 family has no
+/// need of the second.
+void Forward::project_with_rest(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
+                                Normed in, std::size_t rows, Range panels, float* out,
+                                float* rest_out, std::size_t stride) {
   if (panels.empty()) return;
-  project(weights.value, weights.value_bias, in.rows, rows, panels, out, value_stride_);
-  if (weights.value.linear.family() == kernels::LinearFamily::kF32) return;
-  kernels::linear(weights.value.linear, in.rest, {0, rows}, panels, rest_out, value_stride_);
-  const Range outputs = outputs_of(panels, weights.value.linear.outputs());
+  project(matrix, bias, in.rows, rows, panels, out, stride);
+  if (matrix.linear.family() == kernels::LinearFamily::kF32) return;
+  kernels::linear(matrix.linear, in.rest, {0, rows}, panels, rest_out, stride);
+  const Range outputs = outputs_of(panels, matrix.linear.outputs());
   for (std::size_t r = 0; r < rows; ++r) {
-    const std::size_t at = r * value_stride_ + outputs.begin;
+    const std::size_t at = r * stride + outputs.begin;
     kernels::add(out + at, rest_out + at, outputs.size());
   }
 }
@@ -472,21 +485,26 @@ void Forward::place_heads(const LayerSpec& spec, const LayerWeights& weights, Ra
     place(key_.data() + r * key_stride_ + share.kv_heads.begin * spec.key_dim,
           share.kv_heads.size(), weights.key_norm, r);
   }
-  if (share.kv_heads.empty()) return;
+  store_rows(spec, rows, share.kv_heads);
+}
+
+/// Stores rows of key_ and value_ in the cache.
+void Forward::store_rows(const LayerSpec& spec, Range rows, Range kv_heads) {
+  if (kv_heads.empty()) return;
   kernels::PagedLayer layer = paged_layer(spec);
-  layer.base += share.kv_heads.begin * layer.head_stride;
-  layer.kv_heads = static_cast<uint32_t>(share.kv_heads.size());
+  layer.base += kv_heads.begin * layer.head_stride;
+  layer.kv_heads = static_cast<uint32_t>(kv_heads.size());
   for (const kernels::PagedRun& run : runs_[spec.group]) {
     const std::size_t begin = std::max<std::size_t>(rows.begin, run.row_begin);
     const std::size_t end = std::min<std::size_t>(rows.end, run.row_begin + run.rows);
     if (begin >= end) continue;
-    kernels::store_kv(layer, run, {begin - run.row_begin, end - run.row_begin},
-                      key_.data() + std::size_t{run.row_begin} * key_stride_ +
-                          share.kv_heads.begin * spec.key_dim,
-                      key_stride_,
-                      value_.data() + std::size_t{run.row_begin} * value_stride_ +
-                          share.kv_heads.begin * spec.value_dim,
-                      value_stride_);
+    kernels::store_kv(
+        layer, run, {begin - run.row_begin, end - run.row_begin},
+        key_.data() + std::size_t{run.row_begin} * key_stride_ + kv_heads.begin * spec.key_dim,
+        key_stride_,
+        value_.data() + std::size_t{run.row_begin} * value_stride_ +
+            kv_heads.begin * spec.value_dim,
+        value_stride_);
   }
 }
 
@@ -572,7 +590,8 @@ kernels::PagedLayer Forward::paged_layer(const LayerSpec& spec) const {
           .key_dim = group.key_dim,
           .value_dim = group.value_dim,
           .key_type = group.key_type,
-          .value_type = group.value_type};
+          .value_type = group.value_type,
+          .latent = group.latent};
 }
 
 }  // namespace pagewise::model

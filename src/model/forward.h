@@ -83,16 +83,22 @@ class Forward {
   struct ThreadScratch {
     kernels::Activations embedding;              // [kTileRows][embedding]
     kernels::Activations embedding_rest;         // [kTileRows][embedding]
-    kernels::Activations ffn;                    // [kTileRows][ffn]
-    std::vector<kernels::Activations> attended;  // by group: [kSoloRows][heads * value_dim]
+    kernels::Activations ffn;                    // [kTileRows][ffn]; empty with experts alone
+    std::vector<kernels::Activations> attended;  // by group: [kSoloRows][attended_dim]
     kernels::AlignedArray<float> out;            // [kTileRows][embedding]
     kernels::AlignedArray<float> gate, up;       // [kTileRows][kFfnChunk]
-    kernels::AlignedArray<float> value_rest;     // [kTileRows][kv_heads * value_dim]
+    kernels::AlignedArray<float> value_rest;     // [kTileRows][rest_stride]
+    // Of a model with latent attention.
+    kernels::Activations query_latent;  // [kTileRows][query_rank]
+    kernels::Activations head_query;    // [kTileRows][plain_dims]: one head's
+    kernels::Activations head_latent;   // [kTileRows][rank]: what attention gave one head
     // Of a model with experts.
     kernels::Activations chosen;          // [kTileRows][embedding]: rows of one expert
     kernels::Activations expert, shared;  // [kTileRows][experts.ffn], [shared_ffn]
     kernels::AlignedArray<float> mixed;   // [kTileRows][embedding]
-    kernels::AlignedArray<float> router;  // [experts.count]
+    kernels::AlignedArray<float> router;  // [experts.count]: weights
+    kernels::AlignedArray<float> choice;  // [experts.count]: what experts are picked by
+    kernels::AlignedArray<float> groups;  // [experts.groups]
   };
   /// Normed rows, and what their int8 form leaves over, as int8 again: with both, an activation has
   /// 16 bits. V reads both. Of all weights V suffers most from 8-bit activations (with f32 ones for
@@ -131,8 +137,9 @@ class Forward {
   void project(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
                const kernels::Activations& in, std::size_t rows, Range panels, float* out,
                std::size_t stride);
-  void project_value(const LayerWeights& weights, Normed in, std::size_t rows, Range panels,
-                     float* out, float* rest_out);
+  void project_with_rest(const Matrix& matrix, const kernels::AlignedArray<float>& bias, Normed in,
+                         std::size_t rows, Range panels, float* out, float* rest_out,
+                         std::size_t stride);
   void place_heads(const LayerSpec& spec, const LayerWeights& weights, Range rows, HeadShare share);
   void add_product(const Matrix& matrix, const kernels::AlignedArray<float>& bias,
                    const kernels::Activations& in, uint32_t in_row, Range rows, Range panels,
@@ -152,10 +159,19 @@ class Forward {
   void ffn_tile(const FeedForward& ffn, const kernels::Activations& in, uint32_t rows,
                 ThreadScratch& scratch, kernels::Activations& out);
 
+  void make_latent_scratch();
+  void latent_heads_few(std::size_t l, Normed in, const Context& context);
+  void latent_heads_tile(std::size_t l, Range rows, ThreadScratch& scratch);
+  void place_latents(std::size_t l, Range rows);
+  void store_rows(const LayerSpec& spec, Range rows, Range kv_heads);
+  void absorb_queries(std::size_t l, Range rows, Range heads, ThreadScratch& scratch);
+  void expand_values(std::size_t l, Range rows, Range heads, ThreadScratch& scratch);
+
   void make_expert_scratch();
   Route route_of(std::size_t row);
   void choose_experts(const ExpertWeights& weights, const kernels::Activations& in,
                       std::size_t in_row, ThreadScratch& scratch, Route route) const;
+  void keep_best_groups(ThreadScratch& scratch) const;
   void activate_experts_few(const ExpertWeights& weights, const kernels::Activations& in,
                             uint32_t rows, const Context& context);
   void mix_experts_few(const ExpertWeights& weights, uint32_t rows, const Context& context);
@@ -184,14 +200,21 @@ class Forward {
   kernels::RopeTable rope_;
   kernels::RopeTable sliding_rope_;  // empty where sliding layers use the other
   uint32_t query_stride_ = 0, key_stride_ = 0, value_stride_ = 0;  // floats
+  uint32_t rest_stride_ = 0;  // of what is projected with the rest of its activations, too
   kernels::AlignedArray<float> stream_;               // [rows][embedding]: the residual stream
   kernels::AlignedArray<float> query_, key_, value_;  // [rows][heads * dim]
-  std::vector<kernels::Activations> attended_;        // by group: [rows][heads * value_dim]
+  std::vector<kernels::Activations> attended_;        // by group: [rows][attended_dim]
+  // Latent attention: queries as projected, and what attention gives, before the heads' values are
+  // made of it.
+  kernels::AlignedArray<float> latent_query_;                         // [rows][heads * query_dim]
+  kernels::AlignedArray<float> latent_attended_;                      // [rows][heads * rank]
+  std::size_t latent_query_stride_ = 0, latent_attended_stride_ = 0;  // floats
+  kernels::Activations query_latent_;                                 // [few rows][query_rank]
   // Few-rows schedule.
   kernels::Activations normed_, normed_rest_;     // [few rows][embedding]
   kernels::Activations activated_;                // [few rows][ffn]
   kernels::AlignedArray<float> gate_, up_, out_;  // [few rows][ffn], [few rows][embedding]
-  kernels::AlignedArray<float> value_rest_;       // [few rows][kv_heads * value_dim]
+  kernels::AlignedArray<float> value_rest_;       // [few rows][rest_stride]
   // Experts: routes of rows of the step; what the few-rows schedule's rows activate.
   std::vector<uint32_t> route_experts_;    // [rows_max][experts.used]
   std::vector<float> route_weights_;       // [rows_max][experts.used]

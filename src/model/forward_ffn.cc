@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward pass's norms and feed-forward parts, dense ones and experts.
 //
-// A row's experts are those of its highest router logits (the lower index of equal ones), and what
-// they give is added up in ascending order of their index: a function of the row alone (contract
-// rule 1). The few-rows schedule takes each row's experts one by one, their outputs divided among
-// threads; the many-rows schedule gathers a tile's rows of one expert.
+// A row's experts are those of its highest weights (the lower index of equal ones), from its best
+// groups of experts where there are groups, and what they give is added up in ascending order of
+// their index: a function of the row alone (contract rule 1). The few-rows schedule takes each
+// row's experts one by one, their outputs divided among threads; the many-rows schedule gathers a
+// tile's rows of one expert.
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "kernels/linear/linear.h"
@@ -18,6 +20,32 @@ namespace pagewise::model {
 
 using kernels::Activations;
 using kernels::kPanelOutputs;
+
+namespace {
+
+/// No weight is as low, and no weight with a bias.
+constexpr float kTaken = -std::numeric_limits<float>::infinity();
+
+/// Index of the highest value, the lower one of equal values, which is then marked as taken.
+/// Whatever they are (NaN, too), asked again it finds another one. Requires one that is not taken.
+uint32_t take_best(float* values, uint32_t count) {
+  uint32_t best = count;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (values[i] == kTaken) continue;
+    if (best == count || values[i] > values[best]) best = i;
+  }
+  PW_CHECK(best != count);
+  values[best] = kTaken;
+  return best;
+}
+
+void sigmoid(float* x, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) x[i] = -x[i];
+  kernels::exp(x, n, x);
+  for (std::size_t i = 0; i < n; ++i) x[i] = 1.0F / (1.0F + x[i]);
+}
+
+}  // namespace
 
 /// `x` and `out`, which may be one, are rows of the stream's width.
 void Forward::apply_norm(const Norm& norm, const float* x, float* out) const {
@@ -119,6 +147,8 @@ void Forward::make_expert_scratch() {
     if (experts.shared_ffn != 0) scratch.shared = Activations(kTileRows, experts.shared_ffn);
     scratch.mixed = kernels::AlignedArray<float>(std::size_t{kTileRows} * embedding_);
     scratch.router = kernels::AlignedArray<float>(experts.count);
+    scratch.choice = kernels::AlignedArray<float>(experts.count);
+    scratch.groups = kernels::AlignedArray<float>(experts.groups);
     scratch_bytes_ += kTileRows * (9 * uint64_t{embedding_} + 5 * uint64_t{experts.ffn} +
                                    5 * uint64_t{experts.shared_ffn});
   }
@@ -138,42 +168,69 @@ void Forward::choose_experts(const ExpertWeights& weights, const Activations& in
   kernels::linear(weights.router.linear, in, row, all_panels(weights.router), shares,
                   experts.count);
   add_bias(shares, 1, experts.count, {0, experts.count}, weights.router_bias);
-  const float most = shares[kernels::argmax(shares, experts.count)];
-  for (uint32_t e = 0; e < experts.count; ++e) shares[e] -= most;
-  kernels::exp(shares, experts.count, shares);
-  float sum = 0;
-  for (uint32_t e = 0; e < experts.count; ++e) sum += shares[e];
+  float sum = 1;
+  if (experts.gate == ExpertGate::kSigmoid) {
+    sigmoid(shares, experts.count);
+  } else {
+    const float most = shares[kernels::argmax(shares, experts.count)];
+    for (uint32_t e = 0; e < experts.count; ++e) shares[e] -= most;
+    kernels::exp(shares, experts.count, shares);
+    sum = 0;
+    for (uint32_t e = 0; e < experts.count; ++e) sum += shares[e];
+  }
+  float* const choice = scratch.choice.data();
+  std::memcpy(choice, shares, experts.count * sizeof(float));
+  if (experts.bias) kernels::add(choice, weights.bias.data(), experts.count);
+  if (experts.groups > 1) keep_best_groups(scratch);
 
-  // Shares are not negative: -1 marks those taken. Whatever they are (NaN, too), `used` different
-  // ones are found.
   for (uint32_t k = 0; k < experts.used; ++k) {
-    uint32_t best = experts.count;
-    for (uint32_t e = 0; e < experts.count; ++e) {
-      if (shares[e] == -1.0F) continue;
-      if (best == experts.count || shares[e] > shares[best]) best = e;
-    }
-    const float share = shares[best];
-    shares[best] = -1.0F;
+    const uint32_t best = take_best(choice, experts.count);
     uint32_t at = k;  // kept in ascending order of the index
     for (; at > 0 && route.experts[at - 1] > best; --at) {
       route.experts[at] = route.experts[at - 1];
       route.weights[at] = route.weights[at - 1];
     }
     route.experts[at] = best;
-    route.weights[at] = share;
+    route.weights[at] = shares[best];
   }
   if (experts.normalize) {
     sum = 0;
     for (uint32_t k = 0; k < experts.used; ++k) sum += route.weights[k];
+    if (sum == 0) sum = 1;  // of sigmoids all may be 0, and then the experts give nothing
   }
   for (uint32_t k = 0; k < experts.used; ++k) route.weights[k] /= sum;
+  if (experts.scale != 1.0) {
+    kernels::scale(route.weights, static_cast<float>(experts.scale), experts.used);
+  }
 
   if (experts.shared_ffn == 0) return;
-  float gate = 0;
-  kernels::linear(weights.shared_gate.linear, in, row, {0, 1}, &gate, 1);
-  gate = -gate;
-  kernels::exp(&gate, 1, &gate);
-  *route.shared = 1.0F / (1.0F + gate);
+  *route.shared = 1;
+  if (!experts.shared_gate) return;
+  kernels::linear(weights.shared_gate.linear, in, row, {0, 1}, route.shared, 1);
+  sigmoid(route.shared, 1);
+}
+
+/// Takes all experts of groups that are not among the row's best from scratch.choice.
+void Forward::keep_best_groups(ThreadScratch& scratch) const {
+  const ExpertSpec& experts = spec_.experts;
+  const uint32_t size = experts.count / experts.groups;
+  float* const choice = scratch.choice.data();
+  float* const ranks = scratch.groups.data();
+  for (uint32_t g = 0; g < experts.groups; ++g) {
+    float best = kTaken, second = kTaken;
+    for (uint32_t e = g * size; e < (g + 1) * size; ++e) {
+      second = std::max(second, std::min(best, choice[e]));
+      best = std::max(best, choice[e]);
+    }
+    const bool two = experts.gate == ExpertGate::kSigmoid && size > 1;
+    // A group of numbers that are none (of a model whose sums overflow) ranks last, and is there.
+    ranks[g] = std::max(std::numeric_limits<float>::lowest(), two ? best + second : best);
+  }
+  for (uint32_t k = 0; k < experts.groups_used; ++k) take_best(ranks, experts.groups);
+  for (uint32_t g = 0; g < experts.groups; ++g) {
+    if (ranks[g] == kTaken) continue;
+    std::fill_n(choice + g * size, size, kTaken);
+  }
 }
 
 /// Routes of the step's first `rows` rows, and what their experts activate; ends with a barrier.

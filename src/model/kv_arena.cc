@@ -122,16 +122,15 @@ const std::byte* KvArena::block(uint32_t group, BlockId id) const {
 
 uint64_t KvArena::key_offset(uint32_t group, uint32_t group_layer, uint32_t kv_head) const {
   const kv::GroupGeometry& shape = geometry_.groups[group];
-  const uint64_t head_bytes = (kv_row_bytes(shape.key_type, shape.key_dim) +
-                               kv_row_bytes(shape.value_type, shape.value_dim)) *
-                              geometry_.block_tokens;
+  const uint64_t head_bytes =
+      (shape.key_row_bytes() + shape.value_row_bytes()) * geometry_.block_tokens;
   return (uint64_t{group_layer} * shape.kv_heads + kv_head) * head_bytes;
 }
 
 uint64_t KvArena::value_offset(uint32_t group, uint32_t group_layer, uint32_t kv_head) const {
   const kv::GroupGeometry& shape = geometry_.groups[group];
-  return key_offset(group, group_layer, kv_head) +
-         kv_row_bytes(shape.key_type, shape.key_dim) * geometry_.block_tokens;
+  const uint64_t key = key_offset(group, group_layer, kv_head);
+  return shape.latent ? key : key + shape.key_row_bytes() * geometry_.block_tokens;
 }
 
 void KvArena::commit(uint32_t group, std::span<const BlockId> blocks) {
@@ -234,6 +233,7 @@ void KvArena::copy(uint32_t group, BlockId from, BlockId to, uint32_t positions)
       copy_lines(keys, shape.key_dim, key_bytes);
       copy_lines(keys + shape.key_dim * key_bytes * geometry_.block_tokens, key_scales,
                  sizeof(uint16_t));
+      if (shape.latent) continue;
       const uint64_t values = value_offset(group, layer, head);
       copy_lines(values, 1, value_bytes);
       copy_lines(values + value_bytes * geometry_.block_tokens, 1, value_scales * sizeof(uint16_t));

@@ -8,9 +8,10 @@
 // memory at a time is not decided here: whoever deals in ids keeps to the pool's size.
 //
 // Within a block, per (layer, KV head) and contiguous: K transposed [key_dim][block_tokens], then V
-// [block_tokens][value_dim]; behind each the scales of a type that has them
-// (docs/formats/kv_block.md has it byte by byte). K transposed makes vector lanes tokens, so that
-// scores need no horizontal sums; the price is a scattered store of each new token's K.
+// [block_tokens][value_dim], none of it where V is a part of K (latent attention); behind each the
+// scales of a type that has them (docs/formats/kv_block.md has it byte by byte). K transposed makes
+// vector lanes tokens, so that scores need no horizontal sums; the price is a scattered store of
+// each new token's K.
 //
 // Zero-fill: rule 5 of the arithmetic contract wants positions beyond the written ones to be
 // finite. A block that was used before is zeroed again by commit(); a fresh one already is, by the

@@ -222,43 +222,51 @@ TEST(KvArena, CopiesExactlyTheAskedPositions) {
 
 TEST(KvArena, CopiesCodesAndScalesOfExactlyTheAskedPositions) {
   // q8_0 has planes of codes and of scales; each block's bytes are seen as (position, byte) pairs.
+  // Where V is a part of K, there are only K's.
   constexpr uint32_t kBlockTokens = 7;
-  kv::Geometry geometry = two_groups(kBlockTokens);
-  geometry.groups.resize(1);
-  kv::GroupGeometry& shape = geometry.groups[0];
-  shape.key_dim = 64;
-  shape.value_dim = 96;
-  shape.key_type = shape.value_type = KvType::kQ8_0;
-  const std::vector<uint32_t> counts = {2};
-  auto created = KvArena::create(geometry, counts);
-  ASSERT_TRUE(created.has_value());
-  KvArena& arena = **created;
-  // Which position a byte of the head's part belongs to, from the layout's description alone.
-  std::vector<uint32_t> position_of;
-  const auto plane = [&](uint32_t lines, uint32_t entry_bytes) {
-    for (uint32_t line = 0; line < lines; ++line) {
-      for (uint32_t t = 0; t < kBlockTokens; ++t)
-        position_of.insert(position_of.end(), entry_bytes, t);
+  for (const bool latent : {false, true}) {
+    kv::Geometry geometry = two_groups(kBlockTokens);
+    geometry.groups.resize(1);
+    kv::GroupGeometry& shape = geometry.groups[0];
+    shape.key_dim = latent ? 128 : 64;
+    shape.value_dim = 96;
+    shape.key_type = shape.value_type = KvType::kQ8_0;
+    shape.latent = latent;
+    const std::vector<uint32_t> counts = {2};
+    auto created = KvArena::create(geometry, counts);
+    ASSERT_TRUE(created.has_value());
+    KvArena& arena = **created;
+    // Which position a byte of the head's part belongs to, from the layout's description alone.
+    std::vector<uint32_t> position_of;
+    const auto plane = [&](uint32_t lines, uint32_t entry_bytes) {
+      for (uint32_t line = 0; line < lines; ++line) {
+        for (uint32_t t = 0; t < kBlockTokens; ++t)
+          position_of.insert(position_of.end(), entry_bytes, t);
+      }
+    };
+    plane(shape.key_dim, 1);
+    plane(shape.key_dim / 32, 2);
+    if (latent) {
+      EXPECT_EQ(arena.value_offset(0, 1, 1), arena.key_offset(0, 1, 1));
+    } else {
+      plane(1, 96);
+      plane(1, 96 / 32 * 2);
     }
-  };
-  plane(64, 1);
-  plane(64 / 32, 2);
-  plane(1, 96);
-  plane(1, 96 / 32 * 2);
-  ASSERT_EQ(position_of.size() * shape.layers * shape.kv_heads, geometry.block_bytes(0));
+    ASSERT_EQ(position_of.size() * shape.layers * shape.kv_heads, geometry.block_bytes(0));
 
-  const std::vector<BlockId> ids = {BlockId(0), BlockId(1)};
-  std::vector<std::byte> bytes(geometry.block_bytes(0)), copied(bytes.size());
-  Prng prng(8);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(1 + prng.below(255));
-  for (uint32_t positions = 0; positions <= kBlockTokens; ++positions) {
-    arena.commit(0, ids);
-    arena.write(0, BlockId(0), bytes);
-    arena.copy(0, BlockId(0), BlockId(1), positions);
-    arena.read(0, BlockId(1), copied);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      const uint32_t position = position_of[i % position_of.size()];
-      ASSERT_EQ(copied[i], position < positions ? bytes[i] : std::byte{0}) << i;
+    const std::vector<BlockId> ids = {BlockId(0), BlockId(1)};
+    std::vector<std::byte> bytes(geometry.block_bytes(0)), copied(bytes.size());
+    Prng prng(8);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(1 + prng.below(255));
+    for (uint32_t positions = 0; positions <= kBlockTokens; ++positions) {
+      arena.commit(0, ids);
+      arena.write(0, BlockId(0), bytes);
+      arena.copy(0, BlockId(0), BlockId(1), positions);
+      arena.read(0, BlockId(1), copied);
+      for (std::size_t i = 0; i < bytes.size(); ++i) {
+        const uint32_t position = position_of[i % position_of.size()];
+        ASSERT_EQ(copied[i], position < positions ? bytes[i] : std::byte{0}) << i;
+      }
     }
   }
 }

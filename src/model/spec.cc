@@ -24,7 +24,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma2", gemma2_spec},       {"gemma3", gemma3_spec},     {"phi3", phi3_spec},
     {"granite", granite_spec},     {"smollm3", smollm3_spec},   {"olmo2", olmo2_spec},
     {"command-r", command_r_spec}, {"cohere2", cohere2_spec},   {"falcon", falcon_spec},
-    {"gpt-oss", gpt_oss_spec},
+    {"gpt-oss", gpt_oss_spec},     {"deepseek2", deepseek2_spec},
 };
 
 }  // namespace
@@ -78,7 +78,7 @@ void assign_groups(ModelSpec& spec) {
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
       return group.like.attention == layer.attention && group.like.window == layer.window &&
              group.like.kv_heads == layer.kv_heads && group.like.key_dim == layer.key_dim &&
-             group.like.value_dim == layer.value_dim;
+             group.like.value_dim == layer.value_dim && group.like.latent == layer.latent;
     });
     layer.group = static_cast<uint32_t>(same - groups.begin());
     if (same == groups.end()) {
@@ -107,6 +107,13 @@ Result<kv::Geometry> make_geometry(const ModelSpec& spec, uint32_t block_tokens,
     group.window = layer.window;
     group.key_type = key_type;
     group.value_type = value_type;
+    group.latent = layer.latent;
+    if (layer.latent && key_type != value_type) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("this model keeps keys and values as one row (latent attention), so "
+                               "both have one KV type, and not {} and {}",
+                               kv_type_name(key_type), kv_type_name(value_type))};
+    }
     const auto fits = [](KvType type, uint32_t dim) {
       return type != KvType::kQ8_0 || dim % 32 == 0;
     };

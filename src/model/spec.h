@@ -61,14 +61,40 @@ enum class NormKind : uint8_t { kRms, kLayer };
 /// [key_dim] or of [heads * key_dim] and [kv_heads * key_dim].
 enum class QkNorm : uint8_t { kNone, kHead, kRow };
 
+/// How the router's outputs become weights between 0 and 1: over all experts, or one by one.
+enum class ExpertGate : uint8_t { kSoftmax, kSigmoid };
+
 /// Feed-forward parts of which a router picks a few for each row (mixture of experts).
 struct ExpertSpec {
-  uint32_t count = 0;       // 0: one dense feed-forward part
-  uint32_t used = 0;        // of each row
-  uint32_t ffn = 0;         // width of one
-  uint32_t shared_ffn = 0;  // width of the one that every row takes, too; 0: none
-  bool normalize = false;   // the weights of those picked are divided by their sum
-  bool biases = false;      // tensors ffn_gate_inp.bias, ffn_{gate,up,down}_exps.bias
+  uint32_t count = 0;        // 0: one dense feed-forward part
+  uint32_t used = 0;         // of each row
+  uint32_t ffn = 0;          // width of one
+  uint32_t shared_ffn = 0;   // width of the one that every row takes, too; 0: none
+  bool shared_gate = false;  // sigmoid of ffn_gate_inp_shexp.weight's product scales its output
+  bool normalize = false;    // the weights of those picked are divided by their sum
+  bool biases = false;       // tensors ffn_gate_inp.bias, ffn_{gate,up,down}_exps.bias
+  double scale = 1.0;        // multiplies those weights
+  ExpertGate gate = ExpertGate::kSoftmax;
+  bool bias = false;         // tensor exp_probs_b.bias is added to weights for picking, only there
+  uint32_t groups = 1;       // of neighbours; divides count
+  uint32_t groups_used = 1;  // of each row: the others' experts are not picked from. A group's rank
+                             // is its best weight, with kSigmoid the sum of its best two
+};
+
+/// Latent attention (MLA). Of a token one row of rank + rope_dims values is kept, for all heads:
+/// its latent, normed, and behind it a key that rotates. A head's keys and values are products of
+/// the latent, and so the first of these products is taken on the query's side and the second
+/// behind attention: in between, a head has a query of rank + rope_dims and gives back a sum of
+/// latents. Source: DeepSeek-AI 2024 (arXiv 2405.04434), section 2.1 and appendix C.
+struct LatentSpec {
+  uint32_t rank = 0;        // of the latent: LayerSpec::value_dim
+  uint32_t rope_dims = 0;   // rank + rope_dims: LayerSpec::key_dim
+  uint32_t plain_dims = 0;  // of a head's query that do not rotate, in front of those that do
+  uint32_t value_dim = 0;   // of a head, as the output projection reads it
+  uint32_t query_rank = 0;  // queries come from a normed latent of their own; 0: from the stream
+  bool fused = false;       // tensor attn_kv_b.weight instead of attn_k_b.weight, attn_v_b.weight
+
+  uint32_t query_dim() const { return plain_dims + rope_dims; }  // of a head, as projected
 };
 
 struct LayerSpec {
@@ -88,6 +114,8 @@ struct LayerSpec {
   bool rope = true;          // false: Q and K do not rotate (NoPE)
   bool sinks = false;        // tensor attn_sinks.weight: of each head, a score without a value
   QkNorm qk_norm = QkNorm::kNone;
+  bool latent = false;      // as ModelSpec::latent says; one KV head
+  bool dense = false;       // of a model with experts: a layer without
   bool pre_norms = true;          // tensors attn_norm.weight, ffn_norm.weight
   bool ffn_norm_renamed = false;  // the latter is called post_attention_norm.weight (gpt-oss)
   bool post_norms = false;  // tensors post_attention_norm.weight, post_ffw_norm.weight: RMS norm of
@@ -123,11 +151,17 @@ struct ModelSpec {
   float logit_scale = 1.0F;        // multiplies the logits
   float logit_softcap = 0.0F;      // c > 0: logits become c * tanh(logit / c)
   ExpertSpec experts;
+  LatentSpec latent;
   std::vector<LayerSpec> layers;
   uint64_t parameters = 0;    // elements of all tensors the model uses
   uint64_t weight_bytes = 0;  // their bytes in the file
 
   uint32_t heads_max() const;
+  bool has_experts(const LayerSpec& layer) const { return experts.count != 0 && !layer.dense; }
+  /// What the output projection reads of a row.
+  uint32_t attended_dim(const LayerSpec& layer) const {
+    return layer.heads * (layer.latent ? latent.value_dim : layer.value_dim);
+  }
   const RopeSpec& rope_of(const LayerSpec& layer) const {
     return layer.attention == AttentionKind::kSliding && sliding_rope ? *sliding_rope : rope;
   }
@@ -146,7 +180,8 @@ void limit_context(ModelSpec& spec, uint32_t context);
 Result<ModelSpec> spec_from_gguf(const gguf::File& file);
 
 /// The KV groups of a model: layers of the same attention kind, window and row sizes, in order of
-/// first use. Errors: kInvalidArgument when a KV type does not fit the head dimension.
+/// first use. Errors: kInvalidArgument when a KV type does not fit the head dimension, or K's is
+/// not V's where both are one row.
 Result<kv::Geometry> make_geometry(const ModelSpec& spec, uint32_t block_tokens, KvType key_type,
                                    KvType value_type);
 

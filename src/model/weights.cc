@@ -44,6 +44,31 @@ class Loader {
     return out;
   }
 
+  /// The matrix whose columns are some rows of a tensor, as f32: to round its values a second time
+  /// would lose more than the bytes are worth.
+  Result<Matrix> turned_matrix(const std::string& name, kernels::Range rows) {
+    const gguf::Tensor& tensor = find(name);
+    auto decoder = kernels::find_to_float(tensor.type);
+    if (!decoder) return named(name, decoder.error());
+    const uint64_t row_bytes = kernels::row_bytes(tensor.type, tensor.columns());
+    const std::span<const std::byte> data = file_.data(tensor);
+    std::vector<float> row(tensor.columns());
+    std::vector<float> turned(rows.size() * row.size());
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      (*decoder)(data.data() + (rows.begin + r) * row_bytes, row.data(),
+                 static_cast<int64_t>(row.size()));
+      for (std::size_t c = 0; c < row.size(); ++c) turned[c * rows.size() + r] = row[c];
+    }
+    Matrix out;
+    auto packed = kernels::LinearWeights::pack(TensorType::kF32, row.size(), rows.size(),
+                                               std::as_bytes(std::span(turned)));
+    if (!packed) return named(name, packed.error());
+    out.linear = std::move(*packed);
+    bytes_ += out.linear.bytes();
+    count(tensor, rows.size() * row_bytes);
+    return out;
+  }
+
   Result<AlignedArray<float>> vector(const std::string& name) {
     return vector(name, {0, find(name).columns()});
   }
@@ -150,6 +175,36 @@ Result<std::vector<double>> load_rope_factors(Loader& loader, const ModelSpec& s
   return out;
 }
 
+Status load_latent_attention(Loader& loader, const std::string& prefix, std::size_t heads,
+                             const LatentSpec& spec, LayerWeights& out) {
+  if (spec.query_rank != 0) {
+    PW_ASSIGN_OR_RETURN(out.latent.query_down, loader.matrix(prefix + "attn_q_a.weight"));
+    PW_ASSIGN_OR_RETURN(out.query_norm, loader.vector(prefix + "attn_q_a_norm.weight"));
+  }
+  PW_ASSIGN_OR_RETURN(out.query, loader.matrix(prefix + (spec.query_rank != 0 ? "attn_q_b.weight"
+                                                                              : "attn_q.weight")));
+  PW_ASSIGN_OR_RETURN(out.key, loader.matrix(prefix + "attn_kv_a_mqa.weight"));
+  PW_ASSIGN_OR_RETURN(out.key_norm, loader.vector(prefix + "attn_kv_a_norm.weight"));
+  for (std::size_t h = 0; h < heads; ++h) {
+    Matrix& key_up = out.latent.key_up.emplace_back();
+    Matrix& value_up = out.latent.value_up.emplace_back();
+    if (spec.fused) {  // of each head the rows of keys, then of values
+      const std::string name = prefix + "attn_kv_b.weight";
+      const std::size_t begin = h * (spec.plain_dims + spec.value_dim);
+      const std::size_t middle = begin + spec.plain_dims;
+      PW_ASSIGN_OR_RETURN(key_up, loader.turned_matrix(name, {begin, middle}));
+      PW_ASSIGN_OR_RETURN(value_up, loader.matrix(name, {middle, middle + spec.value_dim}));
+    } else {
+      const kernels::Range keys = {h * spec.rank, (h + 1) * spec.rank};
+      const kernels::Range values = {h * spec.value_dim, (h + 1) * spec.value_dim};
+      PW_ASSIGN_OR_RETURN(key_up, loader.matrix(prefix + "attn_k_b.weight", keys));
+      PW_ASSIGN_OR_RETURN(value_up, loader.matrix(prefix + "attn_v_b.weight", values));
+    }
+  }
+  PW_ASSIGN_OR_RETURN(out.output, loader.matrix(prefix + "attn_output.weight"));
+  return Status::ok();
+}
+
 Status load_attention(Loader& loader, const std::string& prefix, const LayerSpec& spec,
                       LayerWeights& out) {
   const std::size_t query = std::size_t{spec.heads} * spec.key_dim;
@@ -221,8 +276,13 @@ Status load_experts(Loader& loader, const std::string& prefix, const ExpertSpec&
     PW_ASSIGN_OR_RETURN(expert.up_bias, loader.vector(prefix + "ffn_up_exps.bias", inner));
     PW_ASSIGN_OR_RETURN(expert.down_bias, loader.vector(prefix + "ffn_down_exps.bias", outer));
   }
+  if (spec.bias) {
+    PW_ASSIGN_OR_RETURN(out.bias, loader.vector(prefix + "exp_probs_b.bias"));
+  }
   if (spec.shared_ffn == 0) return Status::ok();
-  PW_ASSIGN_OR_RETURN(out.shared_gate, loader.matrix(prefix + "ffn_gate_inp_shexp.weight"));
+  if (spec.shared_gate) {
+    PW_ASSIGN_OR_RETURN(out.shared_gate, loader.matrix(prefix + "ffn_gate_inp_shexp.weight"));
+  }
   PW_ASSIGN_OR_RETURN(out.shared.gate, loader.matrix(prefix + "ffn_gate_shexp.weight"));
   PW_ASSIGN_OR_RETURN(out.shared.up, loader.matrix(prefix + "ffn_up_shexp.weight"));
   PW_ASSIGN_OR_RETURN(out.shared.down, loader.matrix(prefix + "ffn_down_shexp.weight"));
@@ -231,7 +291,7 @@ Status load_experts(Loader& loader, const std::string& prefix, const ExpertSpec&
 
 Status load_feed_forward(Loader& loader, const std::string& prefix, const LayerSpec& layer,
                          const ModelSpec& spec, LayerWeights& out) {
-  if (spec.experts.count != 0) {
+  if (spec.has_experts(layer)) {
     return load_experts(loader, prefix, spec.experts, spec.embedding, out.experts);
   }
   const std::string up = prefix + "ffn_up.weight";
@@ -262,7 +322,10 @@ Result<ModelWeights> load(const gguf::File& file, const ModelSpec& spec,
     const std::string prefix = fmt::format("blk.{}.", i);
     LayerWeights& layer = out.layers.emplace_back();
     PW_RETURN_IF_ERROR(load_norms(loader, prefix, spec.layers[i], layer));
-    PW_RETURN_IF_ERROR(load_attention(loader, prefix, spec.layers[i], layer));
+    PW_RETURN_IF_ERROR(
+        spec.layers[i].latent
+            ? load_latent_attention(loader, prefix, spec.layers[i].heads, spec.latent, layer)
+            : load_attention(loader, prefix, spec.layers[i], layer));
     PW_RETURN_IF_ERROR(load_feed_forward(loader, prefix, spec.layers[i], spec, layer));
   }
   out.bytes = loader.bytes();

@@ -45,11 +45,22 @@ struct FeedForward {
 struct ExpertWeights {
   Matrix router;                             // [count][embedding]
   kernels::AlignedArray<float> router_bias;  // empty without
+  kernels::AlignedArray<float> bias;         // [count], for picking; empty without
   std::vector<FeedForward> experts;          // [count]
   FeedForward shared;                        // that every row takes; empty without
-  Matrix shared_gate;  // [1][embedding]: sigmoid of its product scales `shared`
+  Matrix shared_gate;  // [1][embedding]: sigmoid of its product scales `shared`; empty without
 };
 
+/// Of a layer with latent attention, beside what LayerWeights has.
+struct LatentWeights {
+  Matrix query_down;             // [query_rank][embedding]; empty without
+  std::vector<Matrix> key_up;    // of each head, [rank][plain_dims]: from its query to a latent's
+  std::vector<Matrix> value_up;  // of each head, [value_dim][rank]
+};
+
+/// With latent attention `query` is [heads * query_dim][query_rank or embedding], `key` gives the
+/// latent and the key that rotates, `value` is empty, `output` reads heads * LatentSpec::value_dim,
+/// and the norms of queries and keys are those of their latents.
 struct LayerWeights {
   Norm attention_norm;
   Matrix query;  // [heads * key_dim][embedding]
@@ -60,9 +71,10 @@ struct LayerWeights {
   kernels::AlignedArray<float> output_bias;                       // empty without
   kernels::AlignedArray<float> sinks;                             // [heads], empty without
   kernels::AlignedArray<float> query_norm, key_norm;  // [key_dim] or whole rows; empty without
+  LatentWeights latent;                               // empty without
   Norm post_attention_norm, post_ffn_norm;
   Norm ffn_norm;
-  FeedForward ffn;        // empty in a model with experts
+  FeedForward ffn;        // empty in a layer with experts
   ExpertWeights experts;  // empty in one without
 };
 

@@ -179,7 +179,7 @@ Layout layout_from_spec(const model::ModelSpec& spec) {
     add_layer(layout, {.layers = 1,
                        .kv_heads = layer.kv_heads,
                        .key_dim = layer.key_dim,
-                       .value_dim = layer.value_dim,
+                       .value_dim = layer.latent ? 0 : layer.value_dim,
                        .window = layer.window});
   }
   return layout;

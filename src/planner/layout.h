@@ -19,7 +19,7 @@ struct LayoutGroup {
   uint32_t layers = 0;
   uint32_t kv_heads = 0;
   uint32_t key_dim = 0;    // elements of K per head
-  uint32_t value_dim = 0;  // elements of V per head
+  uint32_t value_dim = 0;  // elements of V per head; 0: V is a part of K (latent attention)
   uint32_t window = 0;     // 0: every position is kept; else the last `window`
 
   bool operator==(const LayoutGroup&) const = default;

@@ -80,7 +80,9 @@ std::vector<std::string> wrapped(std::string_view text) {
 
 std::string group_text(const LayoutGroup& group) {
   std::string dims = std::to_string(group.key_dim);
-  if (group.value_dim != group.key_dim) {
+  if (group.value_dim == 0) {
+    dims += " (K, of which V is a part)";
+  } else if (group.value_dim != group.key_dim) {
     dims = fmt::format("{} (K) and {} (V)", group.key_dim, group.value_dim);
   }
   return fmt::format(

@@ -34,14 +34,15 @@ std::vector<std::string> split(const PreTokenizer& pre, std::string_view text) {
 using Pieces = std::vector<std::string>;
 
 /// A name of each set of expressions; the others are second names.
-constexpr const char* kExpressions[] = {"gpt-2",   "smollm", "llama-bpe", "qwen2",
-                                        "default", "falcon", "tekken",    "gpt-4o"};
+constexpr const char* kExpressions[] = {"gpt-2",        "smollm",      "llama-bpe",     "qwen2",
+                                        "default",      "falcon",      "tekken",        "gpt-4o",
+                                        "deepseek-llm", "deepseek-v3", "deepseek-coder"};
 
 TEST(PreTokenizer, CutsAsThePublishedExpressionsDoInAnotherEngine) {
   std::ifstream in(std::string(PAGEWISE_SOURCE_DIR) + "/tests/data/pieces.json");
   const auto expected = parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
   ASSERT_TRUE(expected) << expected.error().message;
-  ASSERT_EQ(expected->as_array().size(), 8u);
+  ASSERT_EQ(expected->as_array().size(), std::size(kExpressions));
   for (const json::value& definition : expected->as_array()) {
     const auto pre = create(std::string_view(definition.at("name").as_string()));
     ASSERT_GE(definition.at("cases").as_array().size(), 200u);
@@ -72,6 +73,15 @@ TEST(PreTokenizer, CutsWordsByTheirCaseWhereTheDefinitionSaysSo) {
             (Pieces{"camel", "Case", " isn't", "/\n", " ", "123", "4"}));
   EXPECT_EQ(split(*create("falcon"), "a `b` 12345"),
             (Pieces{"a", " ", "`", "b", "`", " ", "123", "45"}));
+}
+
+TEST(PreTokenizer, CutsAsTheGenerationsOfDeepSeekDo) {
+  EXPECT_EQ(split(*create("deepseek-llm"), "Hi\n x1  "), (Pieces{"Hi", "\n", " x", "1", "  "}));
+  // Signs take in ASCII's letters: a word with others is cut a second time.
+  EXPECT_EQ(split(*create("deepseek-llm"), "na\xC3\xAFve"), (Pieces{"na", "\xC3\xAF", "ve"}));
+  EXPECT_EQ(split(*create("deepseek-v3"), "a.len(12345)!?\n"),
+            (Pieces{"a", ".len", "(", "123", "45", ")!?\n"}));
+  EXPECT_EQ(split(*create("deepseek-coder"), "x, y 10"), (Pieces{"x", ",", " y", " ", "1", "0"}));
 }
 
 TEST(PreTokenizer, TakesOnlyLlama3sNamesForItsBosAndItsWholeWords) {
@@ -141,7 +151,8 @@ TEST(PreTokenizer, RefusesAnUnknownNameWithTheListOfThoseOffered) {
   EXPECT_EQ(created.error().message,
             "tokenizer.ggml.pre: pre-tokenizer 'viking' is not supported; supported are smollm, "
             "gpt-2, llama-bpe, qwen2, default, falcon, tekken, gpt-4o, dbrx, smaug-bpe, llama3, "
-            "llama-v3, falcon3, deepseek-r1-qwen, olmo, command-r, refact, starcoder");
+            "llama-v3, falcon3, deepseek-r1-qwen, olmo, command-r, refact, starcoder, "
+            "deepseek-llm, deepseek-v3, deepseek-coder");
 }
 
 }  // namespace

@@ -67,6 +67,22 @@ def test_the_test_model():
     assert max(map(len, text.splitlines())) < 400
 
 
+def test_latent_attention_keeps_one_row_a_token_of_one_type():
+    path = ROOT / "tests/golden/architectures/deepseek2-lite.gguf"
+    found, text = report(path)
+    # 2 layers, a latent of 32 values and a key of 32 for all heads, two bytes each; V is a part of it.
+    assert found["kv"]["groups"] == [{"layers": 2, "window": 0, "kv_heads": 1, "key_dim": 64, "value_dim": 0,
+                                      "token_bytes": 2 * 64 * 2}]
+    assert "64 values, V a part of K" in text
+    plan = subprocess.run([PROGRAM, "plan", path, "--tokens", "1000", "--json"], capture_output=True, timeout=60)
+    assert json.loads(plan.stdout)["kv_bytes_per_token"] == 2 * 64 * 2
+    run = [PROGRAM, "run", path, "--prompt", "in the", "--tokens", "3"]
+    assert subprocess.run([*run, "--kv-type", "q8_0"], capture_output=True, timeout=60).returncode == 0
+    refused = subprocess.run([*run, "--kv-type-k", "q8_0"], capture_output=True, timeout=60)
+    assert refused.returncode == 2 and refused.stderr.count(b"\n") == 1
+    assert b"one KV type, and not q8_0 and f16" in refused.stderr
+
+
 def test_the_model_with_windows():
     found, text = report(GEMMA)
     assert found["served"] and found["architecture"] == "gemma3"

@@ -241,7 +241,8 @@ struct AttentionCase {
 };
 
 /// One layer's arena, filled with NaNs that no result may show.
-void make_arena(AttentionCase& c, uint32_t blocks, KvType key_type, KvType value_type) {
+void make_arena(AttentionCase& c, uint32_t blocks, KvType key_type, KvType value_type,
+                bool latent) {
   const AttentionShape& shape = c.shape;
   c.layer.block_tokens = shape.block_tokens;
   c.layer.kv_heads = shape.kv_heads;
@@ -249,9 +250,11 @@ void make_arena(AttentionCase& c, uint32_t blocks, KvType key_type, KvType value
   c.layer.value_dim = shape.value_dim;
   c.layer.key_type = key_type;
   c.layer.value_type = value_type;
-  c.layer.value_offset = kv_row_bytes(key_type, shape.key_dim) * shape.block_tokens;
+  c.layer.latent = latent;
+  const std::size_t keys = kv_row_bytes(key_type, shape.key_dim) * shape.block_tokens;
+  c.layer.value_offset = latent ? 0 : keys;
   c.layer.head_stride =
-      c.layer.value_offset + kv_row_bytes(value_type, shape.value_dim) * shape.block_tokens;
+      keys + (latent ? 0 : kv_row_bytes(value_type, shape.value_dim) * shape.block_tokens);
   c.layer.block_stride = round_up(c.layer.head_stride * shape.kv_heads, 64);
   c.arena = AlignedArray<std::byte>(c.layer.block_stride * blocks);
   std::fill_n(c.arena.data(), c.arena.size(), std::byte{0xff});
@@ -332,7 +335,16 @@ AttentionCase attention_case(Input& in, Values& values) {
   for (Sequence& s : c.sequences) {
     for (BlockId& block : s.blocks) block = BlockId(order[block.value]);
   }
-  make_arena(c, next, key_type, value_type);
+  // Values that are a part of the keys.
+  const bool latent = in.byte() % 4 == 3;
+  if (latent) {
+    value_type = key_type;
+    shape.value_dim = std::min(shape.value_dim, shape.key_dim);
+    if (key_type == KvType::kQ8_0) {
+      shape.value_dim = std::max(32U, shape.value_dim / 32 * 32);
+    }
+  }
+  make_arena(c, next, key_type, value_type, latent);
   for (Sequence& s : c.sequences) {
     // Behind the window of the first row nothing is ever stored, and whole blocks are not there.
     const uint32_t seen_from =
@@ -378,10 +390,10 @@ void check_attention(Input& in) {
   if (c.sequences.empty()) return;
   const AttentionShape& shape = c.shape;
   const std::string what = fmt::format(
-      "attention heads {}/{} dims {}/{} block {} window {} sinks {} K {} V {} sequences {}",
+      "attention heads {}/{} dims {}/{} block {} window {} sinks {} K {} V {}{} sequences {}",
       shape.heads, shape.kv_heads, shape.key_dim, shape.value_dim, shape.block_tokens, shape.window,
       c.sinks.size(), kv_type_name(c.layer.key_type), kv_type_name(c.layer.value_type),
-      c.sequences.size());
+      c.layer.latent ? ", a part of K," : "", c.sequences.size());
   const std::size_t out_row = std::size_t{shape.heads} * shape.value_dim;
   std::vector<float> expected;
   for (const Sequence& s : c.sequences) {

@@ -40,10 +40,11 @@ constexpr double kQuantisedDivergenceMax = 0.01;
 constexpr double kPartShows = 10 * kDivergenceMax;
 
 constexpr const char* kFamilies[] = {
-    "llama",      "mistral",   "mixtral",   "qwen2",      "qwen3",     "qwen3-yarn",
-    "qwen2moe",   "gemma2",    "gemma3",    "qwen3moe",   "phi3-long", "granite",
-    "phi3-short", "phi4-mini", "olmo2",     "smollm3",    "olmo3",     "cohere2",
-    "gemma",      "falcon-7b", "command-r", "falcon-40b", "gpt-oss"};
+    "llama",      "mistral",   "mixtral",   "qwen2",      "qwen3",          "qwen3-yarn",
+    "qwen2moe",   "gemma2",    "gemma3",    "qwen3moe",   "phi3-long",      "granite",
+    "phi3-short", "phi4-mini", "olmo2",     "smollm3",    "olmo3",          "cohere2",
+    "gemma",      "falcon-7b", "command-r", "falcon-40b", "deepseek2-lite", "deepseek2-old",
+    "deepseek2",  "deepseek3", "gpt-oss"};
 
 struct Reference {
   std::vector<TokenId> tokens;
@@ -296,6 +297,20 @@ std::vector<Part> parts() {
        [](ModelSpec& spec) { return spec.experts.count != 0 && set(spec.experts.used, 1U); }},
       {"the experts' biases", [](ModelSpec& spec) { return set(spec.experts.biases, false); }},
       {"the shared expert", [](ModelSpec& spec) { return set(spec.experts.shared_ffn, 0U); }},
+      {"the shared expert's gate",
+       [](ModelSpec& spec) { return set(spec.experts.shared_gate, false); }},
+      {"how the router's outputs become weights",
+       [](ModelSpec& spec) {
+         spec.experts.gate = spec.experts.gate == model::ExpertGate::kSoftmax
+                                 ? model::ExpertGate::kSigmoid
+                                 : model::ExpertGate::kSoftmax;
+         return spec.experts.count != 0;
+       }},
+      {"the scale of experts", [](ModelSpec& spec) { return set(spec.experts.scale, 1.0); }},
+      {"the bias that experts are picked with",
+       [](ModelSpec& spec) { return set(spec.experts.bias, false); }},
+      {"groups of experts",
+       [](ModelSpec& spec) { return set(spec.experts.groups_used, spec.experts.groups); }},
   };
 }
 
@@ -327,7 +342,13 @@ TEST(RopeFactors, AreTheShortOnesWhereTheContextIsLimitedToTheirs) {
 
 void Architectures::same_bits_however_computed() {
   const std::vector<Prompt> prompts = random_prompts();
-  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+  std::vector<KvType> types = {KvType::kF16, KvType::kF32};
+  // Values that are read from rows of keys are read by functions of their own in each type.
+  if (model_.spec.layers[0].latent) types.push_back(KvType::kBF16);
+  if (model_.spec.layers[0].latent && model_.spec.latent.rank % 32 == 0) {
+    types.push_back(KvType::kQ8_0);
+  }
+  for (const KvType type : types) {
     const auto made = [&](uint32_t block_tokens, uint32_t threads) {
       return executor(
           {.block_tokens = block_tokens, .threads = threads, .key_type = type, .value_type = type});

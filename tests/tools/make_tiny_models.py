@@ -39,6 +39,9 @@ ROPE = dict(rope_type="default", rope_theta=10000.0)
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=24)
+LITE = dict(num_key_value_heads=4, kv_lora_rank=32, q_lora_rank=None, qk_nope_head_dim=24, qk_rope_head_dim=32,
+            v_head_dim=20, first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+            moe_intermediate_size=32, rope_parameters=dict(YARN, mscale=0.707, mscale_all_dim=0.707))
 
 
 def longrope(original):
@@ -101,6 +104,18 @@ FAMILIES = {
                                            parallel_attn=True, bias=False, alibi=False)),
     "falcon-40b": ("falcon", "Falcon", dict(new_decoder_architecture=True, num_kv_heads=2, bias=False,
                                             alibi=False)),
+    "deepseek2-lite": ("deepseek2", "DeepseekV2", LITE),
+    "deepseek2-old": ("deepseek2", "DeepseekV2", LITE),  # in the form of files from before April 2025
+    "deepseek2": ("deepseek2", "DeepseekV2", dict(LITE, num_hidden_layers=3, kv_lora_rank=48, q_lora_rank=40,
+                                                  qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+                                                  rope_parameters=ROPE, topk_method="group_limited_greedy",
+                                                  n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1,
+                                                  n_group=4, topk_group=2, routed_scaling_factor=4.0)),
+    "deepseek3": ("deepseek2", "DeepseekV3", dict(LITE, num_hidden_layers=3, kv_lora_rank=32, q_lora_rank=24,
+                                                  qk_nope_head_dim=16, v_head_dim=16, n_routed_experts=8,
+                                                  num_experts_per_tok=3, n_shared_experts=1, n_group=4,
+                                                  topk_group=2, routed_scaling_factor=2.5, norm_topk_prob=True,
+                                                  rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0))),
 }
 # Files whose Q and K rows are permuted, because their rope takes neighbouring pairs.
 PERMUTED = ("Llama", "Mistral", "Mixtral", "Granite", "SmolLM3")
@@ -138,6 +153,9 @@ def make_model(name):
         else:
             values = 1.3 * math.sqrt(3 / parameter.shape[-1]) * uniform
         parameter.data = values.half().float()
+    for buffer_name, buffer in sorted(dict(model.named_buffers()).items()):
+        if buffer_name.endswith("e_score_correction_bias"):
+            buffer.data = 0.4 * (torch.rand(buffer.shape, generator=generator) * 2 - 1)
     return architecture, kind, config, model
 
 
@@ -155,7 +173,13 @@ def permute(weight, heads):
     return weight.reshape(heads, 2, weight.shape[0] // heads // 2, *rest).transpose(1, 2).reshape(weight.shape)
 
 
-def tensors_of(architecture, kind, config, model):
+def split_latent(value, config):
+    """From a latent to the keys and values of all heads: of each head that of keys, turned over, and of values."""
+    heads = value.view(config.num_attention_heads, config.qk_nope_head_dim + config.v_head_dim, config.kv_lora_rank)
+    return heads[:, :config.qk_nope_head_dim].transpose(1, 2), heads[:, config.qk_nope_head_dim:]
+
+
+def tensors_of(name, architecture, kind, config, model):
     """GGUF names and values, as the converters of the format write them."""
     names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == architecture),
                                      config.num_hidden_layers)
@@ -170,6 +194,7 @@ def tensors_of(architecture, kind, config, model):
     kv_heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", heads)
     if kind == "Falcon" and not config.new_decoder_architecture:
         kv_heads = 1
+    old = name == "deepseek2-old"
     for name, value in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -183,6 +208,12 @@ def tensors_of(architecture, kind, config, model):
             value = torch.cat([groups[:, :-2].reshape(-1, config.hidden_size),
                                groups[:, -2].reshape(-1, config.hidden_size),
                                groups[:, -1].reshape(-1, config.hidden_size)])
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        if "kv_b_proj" in name and not old:
+            keys, values = split_latent(value, config)
+            yield gguf_name(name.replace("kv_b_proj", "k_b_proj")), keys
+            yield gguf_name(name.replace("kv_b_proj", "v_b_proj")), values
+            continue
         if ".experts." in name:
             block = "blk." + name.split(".layers.")[1].split(".")[0]
             if kind == "GptOss":  # gate and up take turns, outputs are columns
@@ -274,6 +305,8 @@ def write_rope(writer, config):
         if "beta_fast" in rope:
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        if "mscale_all_dim" in rope:
+            writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
     if rope["rope_type"] == "longrope":
         original = rope["original_max_position_embeddings"]
         scale = config.max_position_embeddings / original
@@ -282,11 +315,40 @@ def write_rope(writer, config):
             math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0)
 
 
-def write_keys(writer, kind, config):
+def write_latent_keys(writer, kind, config, old):
+    rank, turning = config.kv_lora_rank, config.qk_rope_head_dim
+    if old:
+        writer.add_key_length(config.qk_head_dim)
+        writer.add_value_length(config.v_head_dim)
+    else:
+        writer.add_key_length(rank + turning)
+        writer.add_value_length(rank)
+        writer.add_key_length_mla(config.qk_head_dim)
+        writer.add_value_length_mla(config.v_head_dim)
+    writer.add_kv_lora_rank(rank)
+    if config.q_lora_rank is not None:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_leading_dense_block_count(config.first_k_dense_replace)
+    writer.add_expert_shared_count(config.n_shared_experts)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_weights_norm(kind == "DeepseekV3")
+    if not old:
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if kind == "DeepseekV3" else
+                                      gguf.ExpertGatingFuncType.SOFTMAX)
+    if getattr(config, "n_group", None) is not None:
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
+
+
+def write_keys(writer, name, kind, config):
+    old = name == "deepseek2-old"
+    latent = kind.startswith("Deepseek")
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv_heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", heads)
     if kind == "Falcon" and not config.new_decoder_architecture:
+        kv_heads = 1
+    if latent and not old:
         kv_heads = 1
     writer.add_name("tiny random model")
     writer.add_context_length(config.max_position_embeddings)
@@ -295,7 +357,9 @@ def write_keys(writer, kind, config):
     writer.add_feed_forward_length(4 * config.hidden_size if kind == "Falcon" else config.intermediate_size)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
-    if head_dim * heads != config.hidden_size:
+    if latent:
+        write_latent_keys(writer, kind, config, old)
+    elif head_dim * heads != config.hidden_size:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     if kind in ("Cohere", "Cohere2", "Falcon"):
@@ -335,9 +399,9 @@ def write_keys(writer, kind, config):
 def make(name, out, as_f32):
     architecture, kind, config, model = make_model(name)
     writer = gguf.GGUFWriter(out / f"{name}.gguf", architecture)
-    write_keys(writer, kind, config)
+    write_keys(writer, name, kind, config)
     write_vocabulary(writer, CHANNELS if kind == "GptOss" else CONTROLS)
-    for tensor_name, value in tensors_of(architecture, kind, config, model):
+    for tensor_name, value in tensors_of(name, architecture, kind, config, model):
         if name.endswith("mxfp4") and tensor_name.endswith("exps.weight") and not as_f32:
             writer.add_tensor(tensor_name, to_mxfp4(value.detach()), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
             continue

@@ -216,16 +216,16 @@ class Runner {
     }
     switch (layer_.value_type) {
       case KvType::kF16:
-        values<PlainValues<LoadF16>>();
+        values<PlainValues<LoadF16>, PlainKeys<LoadF16>>();
         break;
       case KvType::kBF16:
-        values<PlainValues<LoadBF16>>();
+        values<PlainValues<LoadBF16>, PlainKeys<LoadBF16>>();
         break;
       case KvType::kF32:
-        values<PlainValues<LoadF32>>();
+        values<PlainValues<LoadF32>, PlainKeys<LoadF32>>();
         break;
       case KvType::kQ8_0:
-        values<QuantValues>();
+        values<QuantValues, QuantKeys>();
         break;
     }
   }
@@ -373,10 +373,13 @@ class Runner {
     return {begin, end};
   }
 
-  template <typename Values>
+  // `Keys`: how values are read that are a part of the keys. These lie by channel, so they are
+  // always turned over into scratch: latent attention has all query heads on one KV head, which
+  // share that.
+  template <typename Values, typename Keys>
   void values() {
     const std::size_t tiles = register_tiles(tile_.count);
-    if (tiles == 1 && shape_.value_dim % 16 == 0) {
+    if (!layer_.latent && tiles == 1 && shape_.value_dim % 16 == 0) {
       for (uint32_t at = begin_; at < end_;) {
         const Piece p = piece(at, end_);
         Values values = value_at<Values>(p);
@@ -393,7 +396,12 @@ class Runner {
       for (uint32_t at = from; at < to;) {
         const Piece p = piece(at, to);
         float* wide = tile_.widened + (at - from) * plan_.value_stride;
-        widen_values(value_at<Values>(p), shape_.value_dim, p.count, wide, plan_.value_stride);
+        if (layer_.latent) {
+          widen_values_of_keys(key_at<Keys>(p), shape_.value_dim, p.count, wide,
+                               plan_.value_stride);
+        } else {
+          widen_values(value_at<Values>(p), shape_.value_dim, p.count, wide, plan_.value_stride);
+        }
         for (uint32_t t = 0; t < p.count && shape_.value_dim < plan_.value_stride; ++t) {
           std::fill(wide + t * plan_.value_stride + shape_.value_dim,
                     wide + (t + 1) * plan_.value_stride, 0.0f);
@@ -506,6 +514,8 @@ void attention(AttentionPlan& plan, const PagedLayer& layer, const float* q, std
   const AttentionShape& shape = impl.shape;
   PW_CHECK(layer.kv_heads == shape.kv_heads && layer.key_dim == shape.key_dim &&
            layer.value_dim == shape.value_dim && layer.block_tokens == shape.block_tokens);
+  PW_CHECK(!layer.latent ||
+           (layer.value_dim <= layer.key_dim && layer.value_type == layer.key_type));
   PW_CHECK(context.threads() <= impl.limits.threads);
   // Thread i takes the tasks that begin in the i-th part of the total cost.
   const auto first_task = [&](std::size_t i) {

@@ -85,10 +85,11 @@ class AttentionPlan {
 };
 
 /// Computes out[row] for every row of the planned runs. q: [rows][heads * key_dim] after RoPE, out:
-/// [rows][heads * value_dim]; strides in floats. Called by all threads of a region with their own
-/// context, after a barrier that follows store_kv. Contains a barrier of its own when the plan has
-/// split tasks; the caller needs one after it. Requires: `layer` has the shape the plan was made
-/// for. `sinks`: [heads], finite; null: there are none.
+/// [rows][heads * value_dim]; strides in floats. Where the layer's V is a part of K (latent), the
+/// same bits as if it were stored apart. Called by all threads of a region with their own context,
+/// after a barrier that follows store_kv. Contains a barrier of its own when the plan has split
+/// tasks; the caller needs one after it. Requires: `layer` has the shape the plan was made for.
+/// `sinks`: [heads], finite; null: there are none.
 void attention(AttentionPlan& plan, const PagedLayer& layer, const float* q, std::size_t q_stride,
                float* out, std::size_t out_stride, const ThreadPool::Context& context,
                const float* sinks = nullptr);

@@ -26,16 +26,18 @@ using testing::random_floats;
 class Arena {
  public:
   Arena(const AttentionShape& shape, uint32_t blocks, KvType key_type = KvType::kF16,
-        KvType value_type = KvType::kF16, uint8_t fill = 0xff) {
+        KvType value_type = KvType::kF16, uint8_t fill = 0xff, bool latent = false) {
     layer_.block_tokens = shape.block_tokens;
     layer_.kv_heads = shape.kv_heads;
     layer_.key_dim = shape.key_dim;
     layer_.value_dim = shape.value_dim;
     layer_.key_type = key_type;
     layer_.value_type = value_type;
-    layer_.value_offset = kv_row_bytes(key_type, shape.key_dim) * shape.block_tokens;
+    layer_.latent = latent;
+    const std::size_t keys = kv_row_bytes(key_type, shape.key_dim) * shape.block_tokens;
+    layer_.value_offset = latent ? 0 : keys;
     layer_.head_stride =
-        layer_.value_offset + kv_row_bytes(value_type, shape.value_dim) * shape.block_tokens;
+        keys + (latent ? 0 : kv_row_bytes(value_type, shape.value_dim) * shape.block_tokens);
     layer_.block_stride = layer_.head_stride * shape.kv_heads;
     bytes_ = AlignedArray<std::byte>(layer_.block_stride * blocks);
     std::fill_n(bytes_.data(), bytes_.size(), static_cast<std::byte>(fill));  // NaN in every type
@@ -170,6 +172,49 @@ TEST(Attention, EqualsTheReferenceForEveryTypeBlockSizeAndDimension) {
           SCOPED_TRACE(::testing::Message()
                        << "block " << block_tokens << " dims " << dims.key << "/" << dims.value);
           expect_same(attend(shape, arena.layer(), asks, 1, tokens), expected, fma, 3e-5f);
+        });
+      }
+    }
+  }
+}
+
+TEST(Attention, GivesTheSameBitsWhereValuesAreThePartOfTheKeysThatTheyEqual) {
+  // Latent attention: one KV head, whose keys begin with the values. Beside it the same numbers
+  // stored apart.
+  Prng prng(31);
+  struct Dims {
+    uint32_t key;
+    uint32_t value;
+  };
+  for (const Dims dims : {Dims{48, 32}, Dims{96, 64}, Dims{20, 13}, Dims{33, 33}, Dims{576, 512}}) {
+    for (const uint32_t block_tokens : {32u, 7u, 16u, 1u, 300u}) {
+      for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kF32, KvType::kQ8_0}) {
+        if (type == KvType::kQ8_0 && (dims.key % 32 != 0 || dims.value % 32 != 0)) continue;
+        if (dims.key == 576 && block_tokens != 32) continue;  // the scalar truth is slow
+        AttentionShape shape = small_shape();
+        shape.kv_heads = 1;
+        shape.key_dim = dims.key;
+        shape.value_dim = dims.value;
+        shape.block_tokens = block_tokens;
+        const uint32_t tokens = 340;
+        Sequence s = random_sequence(prng, shape, tokens);
+        for (uint32_t t = 0; t < tokens; ++t) {
+          std::copy_n(s.k.begin() + t * dims.key, dims.value, s.v.begin() + t * dims.value);
+        }
+        uint32_t next = 0;
+        give_blocks(s, shape, tokens, next);
+        const Arena apart(shape, next, type, type);
+        const Arena latent(shape, next, type, type, 0xff, true);
+        store(apart.layer(), s, 0, tokens);
+        store(latent.layer(), s, 0, tokens);
+        const Ask asks[] = {{&s, 0, 1}, {&s, 30, 5}, {&s, 250, 17}, {&s, 339, 1}};
+        const std::vector<float> expected = reference(shape, latent.layer(), asks);
+        on_each_isa([&](bool fma) {
+          SCOPED_TRACE(::testing::Message()
+                       << "block " << block_tokens << " dims " << dims.key << "/" << dims.value);
+          const std::vector<float> out = attend(shape, latent.layer(), asks, 2, tokens);
+          expect_same(out, expected, fma, 3e-5f);
+          expect_same(out, attend(shape, apart.layer(), asks, 1, tokens), true);
         });
       }
     }

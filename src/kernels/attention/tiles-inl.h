@@ -77,6 +77,8 @@ struct PlainKeys {
     return {reinterpret_cast<const typename Load::Element*>(head) + slot, block_tokens};
   }
   HWY_INLINE PlainKeys from(std::size_t t) const { return {data + t * kLanes, stride}; }
+  // The same, beginning with channel `d`.
+  HWY_INLINE PlainKeys channel(std::size_t d) const { return {data + d * stride, stride}; }
   HWY_INLINE F32 load(std::size_t t) const { return Load::load(data + t * kLanes); }
   HWY_INLINE void next() { data += stride; }
 };
@@ -101,6 +103,10 @@ struct QuantKeys {
   }
   HWY_INLINE QuantKeys from(std::size_t t) const {
     return {data + t * kLanes, scales + t * kLanes, stride};
+  }
+  // Requires: a multiple of 32.
+  HWY_INLINE QuantKeys channel(std::size_t d) const {
+    return {data + d * stride, scales + d / kKvScaleGroup * stride, stride};
   }
   HWY_INLINE F32 load(std::size_t t) const { return LoadI8::load(data + t * kLanes); }
   HWY_INLINE F32 scale(std::size_t t) const { return LoadF16::load(scales + t * kLanes); }
@@ -408,6 +414,53 @@ HWY_INLINE void widen_values(const QuantValues& values, std::size_t value_dim, s
         hn::StoreU(hn::Mul(codes, scale), DF(), to + t * to_stride + j);
       }
     }
+  }
+}
+
+// `rows` lines of `columns` floats, turned over: out[c][r] = lines[r][c].
+HWY_INLINE void turn(const float* lines, std::size_t stride, std::size_t rows, std::size_t columns,
+                     float* out, std::size_t out_stride) {
+#if HWY_TARGET == HWY_SCALAR
+  constexpr std::size_t whole_rows = 0, whole_columns = 0;  // vectors of one lane
+#else
+  const hn::FixedTag<float, 4> d4;
+  const std::size_t whole_rows = rows / 4 * 4;
+  const std::size_t whole_columns = columns / 4 * 4;
+  for (std::size_t c = 0; c < whole_columns; c += 4) {
+    for (std::size_t r = 0; r < whole_rows; r += 4) {
+      const float* const in = lines + r * stride + c;
+      const auto row0 = hn::LoadU(d4, in);
+      const auto row1 = hn::LoadU(d4, in + stride);
+      const auto row2 = hn::LoadU(d4, in + 2 * stride);
+      const auto row3 = hn::LoadU(d4, in + 3 * stride);
+      const auto low01 = hn::InterleaveLower(d4, row0, row1);  // columns 0 and 1 of rows 0 and 1
+      const auto high01 = hn::InterleaveUpper(d4, row0, row1);
+      const auto low23 = hn::InterleaveLower(d4, row2, row3);
+      const auto high23 = hn::InterleaveUpper(d4, row2, row3);
+      float* const to = out + c * out_stride + r;
+      hn::StoreU(hn::ConcatLowerLower(d4, low23, low01), d4, to);
+      hn::StoreU(hn::ConcatUpperUpper(d4, low23, low01), d4, to + out_stride);
+      hn::StoreU(hn::ConcatLowerLower(d4, high23, high01), d4, to + 2 * out_stride);
+      hn::StoreU(hn::ConcatUpperUpper(d4, high23, high01), d4, to + 3 * out_stride);
+    }
+  }
+#endif
+  for (std::size_t c = 0; c < columns; ++c) {
+    for (std::size_t r = c < whole_columns ? whole_rows : 0; r < rows; ++r)
+      out[c * out_stride + r] = lines[r * stride + c];
+  }
+}
+
+// Values of `tokens` tokens, at most kChunkTokens, one row each, where they are the first
+// `value_dim` channels of the keys.
+template <typename Keys>
+HWY_INLINE void widen_values_of_keys(const Keys& keys, std::size_t value_dim, std::size_t tokens,
+                                     float* to, std::size_t to_stride) {
+  alignas(64) float lines[kKvScaleGroup * kChunkTokens];  // 8 KiB, a group of q8_0's channels
+  for (std::size_t d = 0; d < value_dim; d += kKvScaleGroup) {
+    const std::size_t channels = HWY_MIN(kKvScaleGroup, value_dim - d);
+    widen_keys(keys.channel(d), channels, tokens, false, lines, kChunkTokens);
+    turn(lines, kChunkTokens, channels, tokens, to + d, to_stride);
   }
 }
 

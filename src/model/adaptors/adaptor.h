@@ -27,6 +27,13 @@ struct Dimensions {
   float norm_eps = 0.0F;
 };
 
+/// What families do with YaRN in a way of their own.
+struct YarnForm {
+  bool whole_ramp = true;  // the pairs where the ramp begins and ends are rounded to whole ones
+  bool on_scores = false;  // where the file has yarn_log_multiplier, which the adaptor reads, the
+                           // magnitude multiplies all scores; rope's own is then 1
+};
+
 /// Looks up `ARCHITECTURE.key` and bounds it: a header must not be able to ask for absurd sizes.
 class MetadataReader {
  public:
@@ -46,9 +53,8 @@ class MetadataReader {
   /// A spec with its name and sizes, plain attention over all positions scaled by 1 /
   /// sqrt(key_dim), and as many equal layers; without rope and what else the architecture has.
   Result<ModelSpec> begin_spec(const Dimensions& size) const;
-  /// `whole_ramp`: the pairs where YaRN's ramp begins and ends are rounded to whole ones.
   /// Errors: kUnsupported naming a kind of scaling other than none, linear, yarn and longrope.
-  Result<RopeSpec> rope(RopeKind kind, uint32_t key_dim, bool whole_ramp = true) const;
+  Result<RopeSpec> rope(RopeKind kind, uint32_t key_dim, const YarnForm& yarn = {}) const;
   /// Makes layers slide. Which of them the file says; where it does not, the last of each
   /// `full_every` is a full one, and with 0 none is. `window` is their width where the file does
   /// not say it; 0: none slides. Requires layers that attend to everything, as begin_spec() gives
@@ -69,7 +75,7 @@ class MetadataReader {
   const gguf::File& file() const { return file_; }
 
  private:
-  Status add_yarn(double factor, bool whole_ramp, RopeSpec& rope) const;
+  Status add_yarn(double factor, const YarnForm& form, RopeSpec& rope) const;
 
   const gguf::File& file_;
   std::string prefix_;
@@ -99,6 +105,8 @@ class TensorChecker {
   /// The tensors of a layer whose names start with `prefix` ("blk.3."), as its spec asks for them.
   Status require_layer(const std::string& prefix, const LayerSpec& layer, const ModelSpec& spec);
   Status require_attention(const std::string& prefix, const LayerSpec& layer, uint64_t embedding);
+  Status require_latent(const std::string& prefix, const LatentSpec& latent, uint64_t heads,
+                        uint64_t embedding);
   Status require_experts(const std::string& prefix, const ExpertSpec& experts, uint64_t embedding);
   Status finish(std::string_view architecture) const;
   Error error(ErrorCode code, std::string message) const;
@@ -133,5 +141,7 @@ Result<ModelSpec> command_r_spec(const gguf::File& file);
 Result<ModelSpec> cohere2_spec(const gguf::File& file);  // Command R7B, Command A
 Result<ModelSpec> falcon_spec(const gguf::File& file);   // Falcon 7B, 40B
 Result<ModelSpec> gpt_oss_spec(const gguf::File& file);  // gpt-oss 20B, 120B
+/// DeepSeek V2, V3, R1 and what follows their shape (Moonlight, Kimi K2).
+Result<ModelSpec> deepseek2_spec(const gguf::File& file);
 
 }  // namespace pagewise::model

@@ -25,7 +25,7 @@ Result<ModelSpec> gpt_oss_spec(const gguf::File& file) {
       keys.refuse({"attention.scale", "logit_scale", "embedding_scale", "residual_scale"}));
   PW_ASSIGN_OR_RETURN(const Dimensions size, keys.dimensions());
   PW_ASSIGN_OR_RETURN(ModelSpec spec, keys.begin_spec(size));
-  PW_ASSIGN_OR_RETURN(spec.rope, keys.rope(RopeKind::kNeox, size.key_dim, false));
+  PW_ASSIGN_OR_RETURN(spec.rope, keys.rope(RopeKind::kNeox, size.key_dim, {.whole_ramp = false}));
   PW_RETURN_IF_ERROR(keys.uint("attention.sliding_window", 1, UINT32_MAX).status());
   PW_RETURN_IF_ERROR(keys.set_windows(spec, kPattern));
   PW_RETURN_IF_ERROR(keys.uint("expert_count", 1, kExpertsMax).status());

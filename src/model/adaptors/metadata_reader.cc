@@ -79,7 +79,7 @@ Result<Dimensions> MetadataReader::dimensions(NormKind norm) const {
   return out;
 }
 
-Result<RopeSpec> MetadataReader::rope(RopeKind kind, uint32_t key_dim, bool whole_ramp) const {
+Result<RopeSpec> MetadataReader::rope(RopeKind kind, uint32_t key_dim, const YarnForm& yarn) const {
   RopeSpec rope;
   rope.kind = kind;
   PW_ASSIGN_OR_RETURN(rope.dims, uint_or("rope.dimension_count", 2, key_dim, key_dim));
@@ -95,7 +95,7 @@ Result<RopeSpec> MetadataReader::rope(RopeKind kind, uint32_t key_dim, bool whol
   if (scaling == "linear" || (scaling == "none" && old_linear != 1.0)) {
     rope.position_scale = 1.0 / factor;
   } else if (scaling == "yarn") {
-    PW_RETURN_IF_ERROR(add_yarn(factor, whole_ramp, rope));
+    PW_RETURN_IF_ERROR(add_yarn(factor, yarn, rope));
   } else if (scaling != "none" && scaling != "longrope") {  // the latter is told by its tensors
     return Error{
         ErrorCode::kUnsupported,
@@ -108,10 +108,15 @@ Result<RopeSpec> MetadataReader::rope(RopeKind kind, uint32_t key_dim, bool whol
 /// Pairs that turn more than 32 times within the original context keep their frequency, those that
 /// turn less than once are stretched. Source: Peng et al. 2023 (arXiv 2309.00071), section 3.2 and
 /// equation 22; the defaults are the paper's for the llama family.
-Status MetadataReader::add_yarn(double factor, bool whole_ramp, RopeSpec& rope) const {
+Status MetadataReader::add_yarn(double factor, const YarnForm& form, RopeSpec& rope) const {
   // Of these the format does not say what other values would mean for every file.
-  PW_RETURN_IF_ERROR(refuse({"rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_ext_factor",
-                             "rope.scaling.yarn_attn_factor"}));
+  PW_RETURN_IF_ERROR(refuse({"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}));
+  PW_ASSIGN_OR_RETURN(const double multiplier,
+                      real_or("rope.scaling.yarn_log_multiplier", -1e3, 1e3, 0.0));
+  const bool on_scores = multiplier != 0.0;
+  if (on_scores && !form.on_scores) {
+    PW_RETURN_IF_ERROR(refuse({"rope.scaling.yarn_log_multiplier"}));
+  }
   PW_ASSIGN_OR_RETURN(const uint32_t context,
                       uint("rope.scaling.original_context_length", 1, 1U << 30));
   PW_ASSIGN_OR_RETURN(const double fast, real_or("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0));
@@ -126,9 +131,10 @@ Status MetadataReader::add_yarn(double factor, bool whole_ramp, RopeSpec& rope) 
   rope.position_scale = 1.0 / factor;
   rope.ramp = true;
   const double begin = pair_of(fast), end = pair_of(slow);
-  rope.ramp_begin = std::max(0.0, whole_ramp ? std::floor(begin) : begin);
-  rope.ramp_end = std::min(rope.dims - 1.0, whole_ramp ? std::ceil(end) : end);
-  rope.magnitude = attention * (factor > 1.0 ? 0.1 * std::log(factor) + 1.0 : 1.0);
+  rope.ramp_begin = std::max(0.0, form.whole_ramp ? std::floor(begin) : begin);
+  rope.ramp_end = std::min(rope.dims - 1.0, form.whole_ramp ? std::ceil(end) : end);
+  rope.magnitude = attention;
+  if (!on_scores && factor > 1.0) rope.magnitude *= 0.1 * std::log(factor) + 1.0;
   return Status::ok();
 }
 

@@ -47,6 +47,7 @@ Result<ModelSpec> read_qwen(const gguf::File& file, const Variant& variant) {
     if (!variant.qk_norm) {
       PW_ASSIGN_OR_RETURN(spec.experts.shared_ffn,
                           keys.uint_or("expert_shared_feed_forward_length", 1, kDimMax, size.ffn));
+      spec.experts.shared_gate = true;
     }
   }
   PW_RETURN_IF_ERROR(tensors.require_model(spec));

@@ -88,7 +88,8 @@ Status TensorChecker::require_model(ModelSpec& spec) {
 Status TensorChecker::require_layer(const std::string& prefix, const LayerSpec& layer,
                                     const ModelSpec& spec) {
   if (layer.pre_norms) PW_RETURN_IF_ERROR(require_norm(prefix + "attn_norm", spec));
-  PW_RETURN_IF_ERROR(require_attention(prefix, layer, spec.embedding));
+  PW_RETURN_IF_ERROR(layer.latent ? require_latent(prefix, spec.latent, layer.heads, spec.embedding)
+                                  : require_attention(prefix, layer, spec.embedding));
   if (layer.pre_norms) {
     PW_RETURN_IF_ERROR(require_norm(prefix + std::string(layer.ffn_norm_name()), spec));
     if (layer.parallel_norm) PW_RETURN_IF_ERROR(require_norm(prefix + "attn_norm_2", spec));
@@ -98,7 +99,7 @@ Status TensorChecker::require_layer(const std::string& prefix, const LayerSpec& 
     PW_RETURN_IF_ERROR(require_norm(prefix + "post_ffw_norm", spec));
   }
   const uint64_t embedding = spec.embedding;
-  if (spec.experts.count != 0) return require_experts(prefix, spec.experts, embedding);
+  if (spec.has_experts(layer)) return require_experts(prefix, spec.experts, embedding);
   const bool gated = spec.activation != Activation::kGeluOnly;
   if (gated && !layer.fused_gate) {
     PW_RETURN_IF_ERROR(require(prefix + "ffn_gate.weight", {embedding, layer.ffn}));
@@ -140,6 +141,30 @@ Status TensorChecker::require_attention(const std::string& prefix, const LayerSp
   return Status::ok();
 }
 
+Status TensorChecker::require_latent(const std::string& prefix, const LatentSpec& latent,
+                                     uint64_t heads, uint64_t embedding) {
+  uint64_t from = embedding;
+  if (latent.query_rank != 0) {
+    from = latent.query_rank;
+    PW_RETURN_IF_ERROR(require(prefix + "attn_q_a.weight", {embedding, from}));
+    PW_RETURN_IF_ERROR(require_f32(prefix + "attn_q_a_norm.weight", {from}));
+  }
+  PW_RETURN_IF_ERROR(
+      require(prefix + (latent.query_rank != 0 ? "attn_q_b.weight" : "attn_q.weight"),
+              {from, heads * latent.query_dim()}));
+  const uint64_t rank = latent.rank, plain = latent.plain_dims, value = latent.value_dim;
+  PW_RETURN_IF_ERROR(
+      require(prefix + "attn_kv_a_mqa.weight", {embedding, rank + latent.rope_dims}));
+  PW_RETURN_IF_ERROR(require_f32(prefix + "attn_kv_a_norm.weight", {rank}));
+  if (latent.fused) {
+    PW_RETURN_IF_ERROR(require(prefix + "attn_kv_b.weight", {rank, heads * (plain + value)}));
+  } else {
+    PW_RETURN_IF_ERROR(require(prefix + "attn_k_b.weight", {plain, rank, heads}));
+    PW_RETURN_IF_ERROR(require(prefix + "attn_v_b.weight", {rank, value, heads}));
+  }
+  return require(prefix + "attn_output.weight", {heads * value, embedding});
+}
+
 Status TensorChecker::require_experts(const std::string& prefix, const ExpertSpec& experts,
                                       uint64_t embedding) {
   const uint64_t count = experts.count, ffn = experts.ffn, shared = experts.shared_ffn;
@@ -153,8 +178,11 @@ Status TensorChecker::require_experts(const std::string& prefix, const ExpertSpe
     PW_RETURN_IF_ERROR(require_f32(prefix + "ffn_up_exps.bias", {ffn, count}));
     PW_RETURN_IF_ERROR(require_f32(prefix + "ffn_down_exps.bias", {embedding, count}));
   }
+  if (experts.bias) PW_RETURN_IF_ERROR(require_f32(prefix + "exp_probs_b.bias", {count}));
   if (shared == 0) return Status::ok();
-  PW_RETURN_IF_ERROR(require(prefix + "ffn_gate_inp_shexp.weight", {embedding}));
+  if (experts.shared_gate) {
+    PW_RETURN_IF_ERROR(require(prefix + "ffn_gate_inp_shexp.weight", {embedding}));
+  }
   PW_RETURN_IF_ERROR(require(prefix + "ffn_gate_shexp.weight", {embedding, shared}));
   PW_RETURN_IF_ERROR(require(prefix + "ffn_up_shexp.weight", {embedding, shared}));
   return require(prefix + "ffn_down_shexp.weight", {shared, embedding});
