@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "text/nfc.h"
 #include "text/utf8.h"
 
 namespace pagewise::text {
@@ -58,6 +59,7 @@ uint64_t hash_of(std::string_view text) {
 
 /// Owns the buffers of one encode call.
 struct BpeTokenizer::Buffers final : Output {
+  ComposedText composed;
   std::vector<uint32_t> pieces;
   std::vector<BpeSymbol> symbols;
   BpeMerges::Scratch scratch;
@@ -195,19 +197,25 @@ void BpeTokenizer::symbols_of(std::string_view piece, std::vector<BpeSymbol>& sy
 void BpeTokenizer::encode_ordinary(std::string_view text, uint32_t base, bool,
                                    Output& output) const {
   auto& out = static_cast<Buffers&>(output);
+  out.composed.changes.clear();
+  if (pre_->composes() && may_compose(text)) {
+    compose(text, out.composed);
+    text = out.composed.text;
+  }
+  SourceOffsets source(out.composed.changes);
   pre_->split(text, out.pieces);
   uint32_t begin = 0;
   for (const uint32_t end : out.pieces) {
     const std::string_view piece = text.substr(begin, end - begin);
     if (const auto word = find_word(piece)) {
-      out.add(*word, base + end);
+      out.add(*word, base + source.of(end));
     } else {
       symbols_of(piece, out.symbols);
       merges_.apply(out.symbols, out.scratch);
-      uint32_t at = base + begin;
+      uint32_t at = begin;
       for (const BpeSymbol& symbol : out.symbols) {
         at += symbol.bytes;
-        if (symbol.id >= 0) out.add(TokenId(symbol.id), at);
+        if (symbol.id >= 0) out.add(TokenId(symbol.id), base + source.of(at));
       }
     }
     begin = end;

@@ -102,25 +102,37 @@ constexpr const char* kDeepseekV3[] = {
 struct Definition {
   std::string_view name;
   std::span<const char* const> expressions;
-  bool ignore_merges;
-  bool add_bos;
+  bool composes = false;
+  bool ignore_merges = false;
+  bool add_bos = false;
 };
 
-// Source: the published definitions of these names in the GGUF ecosystem, and the `pre_tokenizer`
-// sections of the models' own tokenizer.json.
+// Source: the published definitions of these names in the GGUF ecosystem, and the `normalizer`,
+// `pre_tokenizer` and `model` sections of the models' own tokenizer.json.
 constexpr Definition kDefinitions[] = {
-    {"smollm", kSmollm, false, false},          {"gpt-2", kGpt2, false, false},
-    {"llama-bpe", kLlamaBpe, true, true},       {"qwen2", kQwen2, false, false},
-    {"default", kDefault, false, false},        {"falcon", kFalcon, false, false},
-    {"tekken", kTekken, true, false},   // Mistral Nemo and later
-    {"gpt-4o", kGpt4o, false, false},   // Phi 4 mini
-    {"dbrx", kLlamaBpe, false, false},  // Phi 4
-    {"smaug-bpe", kLlamaBpe, false, false},     {"llama3", kLlamaBpe, true, true},
-    {"llama-v3", kLlamaBpe, true, true},        {"falcon3", kLlamaBpe, true, true},
-    {"deepseek-r1-qwen", kQwen2, false, false}, {"olmo", kGpt2, false, false},
-    {"command-r", kSmollm, false, false},       {"refact", kSmollm, false, false},  // Granite 3
-    {"starcoder", kSmollm, false, false},       {"deepseek-llm", kDeepseekLlm, false, false},
-    {"deepseek-v3", kDeepseekV3, false, false}, {"deepseek-coder", kDeepseekCoder, false, false},
+    {"smollm", kSmollm},
+    {"gpt-2", kGpt2},
+    {.name = "llama-bpe", .expressions = kLlamaBpe, .ignore_merges = true, .add_bos = true},
+    {.name = "qwen2", .expressions = kQwen2, .composes = true},
+    {"default", kDefault},
+    {"falcon", kFalcon},
+    // Mistral Nemo and later.
+    {.name = "tekken", .expressions = kTekken, .ignore_merges = true, .add_bos = true},
+    {"gpt-4o", kGpt4o},   // Phi 4 mini
+    {"dbrx", kLlamaBpe},  // Phi 4, OLMo 2
+    // Llama 3's vocabulary without its BOS: SmolLM 3.
+    {.name = "smaug-bpe", .expressions = kLlamaBpe, .ignore_merges = true},
+    {.name = "llama3", .expressions = kLlamaBpe, .ignore_merges = true, .add_bos = true},
+    {.name = "llama-v3", .expressions = kLlamaBpe, .ignore_merges = true, .add_bos = true},
+    {.name = "falcon3", .expressions = kLlamaBpe, .ignore_merges = true, .add_bos = true},
+    {.name = "deepseek-r1-qwen", .expressions = kQwen2, .composes = true},
+    {.name = "olmo", .expressions = kGpt2, .composes = true},
+    {.name = "command-r", .expressions = kSmollm, .composes = true},
+    {"refact", kSmollm},  // Granite 3
+    {"starcoder", kSmollm},
+    {"deepseek-llm", kDeepseekLlm},
+    {"deepseek-v3", kDeepseekV3},
+    {"deepseek-coder", kDeepseekCoder},
 };
 
 struct CodeDeleter {
@@ -223,6 +235,7 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name
                   gguf::printable(name), offered)};
 }
 
+bool PreTokenizer::composes() const { return impl_->definition->composes; }
 bool PreTokenizer::ignore_merges() const { return impl_->definition->ignore_merges; }
 bool PreTokenizer::add_bos_by_default() const { return impl_->definition->add_bos; }
 

@@ -28,6 +28,8 @@ class PreTokenizer {
   /// linear in text.size().
   void split(std::string_view text, std::vector<uint32_t>& ends) const;
 
+  /// Text is composed (nfc.h) before it is cut, as these families' own tokenizers do.
+  bool composes() const;
   /// The vocabulary wins over the merges: a piece that is a token becomes that token (Llama 3).
   bool ignore_merges() const;
   /// Whether a BOS is prepended when the file does not say.

@@ -84,13 +84,19 @@ TEST(PreTokenizer, CutsAsTheGenerationsOfDeepSeekDo) {
   EXPECT_EQ(split(*create("deepseek-coder"), "x, y 10"), (Pieces{"x", ",", " y", " ", "1", "0"}));
 }
 
-TEST(PreTokenizer, TakesOnlyLlama3sNamesForItsBosAndItsWholeWords) {
-  for (const char* name : {"llama-bpe", "llama3", "llama-v3", "falcon3"}) {
+TEST(PreTokenizer, KnowsWhoseNamesMeanABosWholeWordsOrComposedCharacters) {
+  for (const char* name : {"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"}) {
     EXPECT_TRUE(create(name)->ignore_merges() && create(name)->add_bos_by_default()) << name;
   }
-  EXPECT_TRUE(create("tekken")->ignore_merges());
-  for (const char* name : {"dbrx", "smaug-bpe", "qwen2", "refact", "gpt-4o", "tekken"}) {
+  EXPECT_TRUE(create("smaug-bpe")->ignore_merges());
+  for (const char* name : {"dbrx", "smaug-bpe", "qwen2", "refact", "gpt-4o"}) {
     EXPECT_FALSE(create(name)->add_bos_by_default()) << name;
+  }
+  for (const char* name : {"qwen2", "deepseek-r1-qwen", "olmo", "command-r"}) {
+    EXPECT_TRUE(create(name)->composes()) << name;
+  }
+  for (const char* name : {"llama-bpe", "gpt-2", "smollm", "dbrx", "refact", "tekken"}) {
+    EXPECT_FALSE(create(name)->composes()) << name;
   }
 }
 

@@ -308,6 +308,32 @@ TEST(SpmTokenizer, PutsASpaceInFrontOnlyWhereTheFileSaysSo) {
   expect_ends_fit(*tokenizer, "b a", tokenizer->encode(provenanced({{"b a", 0}})), true);
 }
 
+TEST(SpmTokenizer, DropsWhiteSpaceBehindSpecialTokensWhereTheFamilyDoes) {
+  TestSpm test;
+  const TokenId user(static_cast<int32_t>(test.add("<|user|>", 0, TokenType::kControl)));
+  test.add("\u2581a", -1);
+  SpmVocabulary vocabulary = test.vocabulary();
+  vocabulary.strips_behind_special = true;
+  const auto created = SpmTokenizer::create(vocabulary);
+  ASSERT_TRUE(created) << created.error().message;
+  const Tokenizer& tokenizer = **created;
+  const auto expected = tokenizer.encode("<|user|>a", true);
+  ASSERT_EQ(expected.size(), 2u);
+  EXPECT_EQ(expected[0], user);
+  EXPECT_EQ(tokenizer.encode("<|user|>\n \u00A0\u3000a", true), expected);
+  // The token ends where the text behind it begins, whoever wrote the white space.
+  const EncodedText encoded =
+      tokenizer.encode(provenanced({{"<|user|>\n", kTemplateOrigin}, {" a", 0}}));
+  EXPECT_EQ(encoded.tokens, expected);
+  EXPECT_EQ(encoded.ends, (std::vector<uint32_t>{10, 11}));
+  ProvenancedText broken = provenanced({{"<|user|>", kTemplateOrigin}, {" ", 0}, {"\na", 1}});
+  broken.breaks = {9};
+  EXPECT_EQ(tokenizer.encode(broken).ends.front(), 9u);
+  // These keep what is behind them, and other families' all do.
+  EXPECT_GT(tokenizer.encode("<s>\na", true).size(), 2u);
+  EXPECT_GT(test.create(true)->encode("<|user|>\na", true).size(), 2u);
+}
+
 TEST(SpmTokenizer, ReadsTheSpaceMarkInATextAsASpaceAndCountsItsBytes) {
   TestSpm test;
   test.add("\u2581a", -1);

@@ -81,7 +81,17 @@ Result<std::unique_ptr<Tokenizer>> read_spm(const gguf::File& file) {
   vocabulary.scores.assign(scores.begin(), scores.end());
   PW_ASSIGN_OR_RETURN(const auto prefix, file.find_bool("tokenizer.ggml.add_space_prefix"));
   if (prefix) vocabulary.add_space_prefix = *prefix;
+  // No key of a file says it; of the served families with such a vocabulary only Phi 3 has it so.
+  PW_ASSIGN_OR_RETURN(const auto architecture, file.find_string("general.architecture"));
+  vocabulary.strips_behind_special = architecture && *architecture == "phi3";
   return SpmTokenizer::create(vocabulary);
+}
+
+/// What a name of a tokenizer that is not offered stands for.
+std::string_view kind_of(std::string_view model) {
+  if (model == "bert") return " (WordPiece)";
+  if (model == "t5") return " (Unigram)";
+  return "";
 }
 
 }  // namespace
@@ -91,9 +101,9 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const gguf::File& file) 
   if (model == "gpt2") return read_bpe(file);
   if (model == "llama") return read_spm(file);
   return Error{ErrorCode::kUnsupported,
-               fmt::format("tokenizer.ggml.model: tokenizer '{}' is not supported; supported are "
+               fmt::format("tokenizer.ggml.model: tokenizer '{}'{} is not supported; supported are "
                            "gpt2 (byte-level BPE) and llama (SentencePiece)",
-                           gguf::printable(model))};
+                           gguf::printable(model), kind_of(model))};
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> tokens, bool with_control) const {

@@ -297,7 +297,7 @@ TEST(Tokenizer, LosesNoByteOfAnyTextWithAFullByteAlphabet) {
       .merge(" ", "a")
       .merge("\xC3", "\xA9")
       .merge("\xFF", "\xFF");
-  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) {
+  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "gpt-4o", "default"}) {
     test.pre_tokenizer = name;
     const auto tokenizer = create(test.vocabulary());
     for (int round = 0; round < 200; ++round) {
@@ -311,6 +311,25 @@ TEST(Tokenizer, LosesNoByteOfAnyTextWithAFullByteAlphabet) {
       expect_ends_fit(*tokenizer, text, tokenizer->encode(provenanced({{text, 0}})));
     }
   }
+}
+
+TEST(Tokenizer, ComposesCharactersOnlyWhereTheFamilyDoesAndTellsTheTextsOwnPlaces) {
+  TestVocabulary test;
+  test.merge("\xC3", "\xA9");  // é
+  const std::string text = "e\u0301a\u212B";
+  test.pre_tokenizer = "gpt-2";
+  EXPECT_EQ(create(test.vocabulary())->decode(create(test.vocabulary())->encode(text, false), true),
+            text);
+  test.pre_tokenizer = "qwen2";
+  const auto tokenizer = create(test.vocabulary());
+  const EncodedText encoded = tokenizer->encode(provenanced({{text, 0}}));
+  EXPECT_EQ(tokenizer->decode(encoded.tokens, true), "\u00E9a\u00C5");
+  EXPECT_EQ(encoded.ends, (std::vector<uint32_t>{3, 4, 7, 7}));
+  EXPECT_EQ(encoded.tokens, tokenizer->encode("\u00E9a\u00C5", true));
+  // Where a block ends, nothing is joined.
+  ProvenancedText broken = provenanced({{"e", 0}, {"\u0301", 1}});
+  broken.breaks = {1};
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(broken).tokens, true), "e\u0301");
 }
 
 TEST(Tokenizer, MergesInTheOrderOfTheFile) {
@@ -425,7 +444,11 @@ TEST(Tokenizer, RefusesAFileThatItCannotReadRightNamingTheKey_C17) {
   const TestVocabulary test;
   expect_refused(Writer(), ErrorCode::kMalformed, "tokenizer.ggml.model");
   expect_refused(Writer().string("tokenizer.ggml.model", "t5"), ErrorCode::kUnsupported,
-                 "tokenizer 't5' is not supported");
+                 "tokenizer 't5' (Unigram) is not supported");
+  expect_refused(Writer().string("tokenizer.ggml.model", "bert"), ErrorCode::kUnsupported,
+                 "tokenizer 'bert' (WordPiece) is not supported");
+  expect_refused(Writer().string("tokenizer.ggml.model", "rwkv"), ErrorCode::kUnsupported,
+                 "tokenizer 'rwkv' is not supported");
   expect_refused(Writer().string("tokenizer.ggml.model", "gpt2"), ErrorCode::kMalformed,
                  "tokenizer.ggml.tokens");
   {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/contains.h"
+#include "text/utf8.h"
 
 namespace pagewise::text {
 
@@ -33,6 +34,18 @@ constexpr std::string_view kEogSpellings[] = {
     "<｜end▁of▁sentence｜>",
     "<end_of_utterance>",
 };
+
+/// Those that keep the white space behind them where the others drop it.
+/// Source: `rstrip` of the added tokens in Phi 3's tokenizer.json.
+constexpr std::string_view kKeepsWhiteSpace[] = {"<unk>", "<s>", "<|endoftext|>"};
+
+/// Unicode's White_Space.
+constexpr uint32_t kSpaces[] = {0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000};
+
+bool is_white_space(uint32_t character) {
+  return (character >= 0x09 && character <= 0x0D) || (character >= 0x2000 && character <= 0x200A) ||
+         contains(kSpaces, character);
+}
 
 bool all_white_space(std::string_view text) {
   return text.find_first_not_of(" \t\n\r\v\f") == std::string_view::npos;
@@ -99,6 +112,10 @@ Status VocabularyTokenizer::load_special(const Vocabulary& vocabulary, bool add_
       trust_min = all_white_space(spelling) ? Trust::kContent : Trust::kPlain;
     }
     special_.add(std::string(spelling), token, trust_min);
+    if (vocabulary.strips_behind_special && !contains(kKeepsWhiteSpace, spelling)) {
+      strips_.resize(types_.size());
+      strips_[i] = true;
+    }
     if (contains(kEogSpellings, spelling)) eog_.push_back(token);
   }
   special_.build();
@@ -107,13 +124,28 @@ Status VocabularyTokenizer::load_special(const Vocabulary& vocabulary, bool add_
   return Status::ok();
 }
 
+/// Where the token drops what follows it, the match ends behind that.
+void VocabularyTokenizer::strip(SpecialTokens::Match& match, std::string_view text) const {
+  if (strips_.empty() || !strips_[static_cast<std::size_t>(match.token.value)]) return;
+  while (match.end < text.size()) {
+    const std::string_view rest = text.substr(match.end);
+    const Utf8Unit unit = utf8_unit(rest);
+    if (unit.kind != Utf8Kind::kCharacter ||
+        !is_white_space(utf8_decode(rest.substr(0, unit.length)))) {
+      return;
+    }
+    match.end += unit.length;
+  }
+}
+
 std::vector<TokenId> VocabularyTokenizer::encode(std::string_view text, bool parse_special) const {
   const std::unique_ptr<Output> out = make_output();
   out->tokens.reserve(text.size() / 3);
   const Trust trust = parse_special ? Trust::kTemplate : Trust::kPlain;
   std::size_t at = 0;
   while (at < text.size()) {
-    const auto match = special_.find(text, at, trust);
+    auto match = special_.find(text, at, trust);
+    if (match) strip(*match, text);
     const std::size_t stop = match ? match->begin : text.size();
     if (stop > at) {
       // Whatever stands in front of a stretch is a special token or nothing.
@@ -132,6 +164,7 @@ EncodedText VocabularyTokenizer::encode(const ProvenancedText& input) const {
   // plain text, as in the reference tokenizers.
   const std::string_view text = input.text;
   std::vector<SpecialTokens::Match> matches;
+  std::size_t done = 0;  // behind the last match
   for (std::size_t i = 0; i < input.spans.size();) {
     const bool trusted = input.spans[i].origin == kTemplateOrigin;
     const std::size_t begin = std::min<std::size_t>(input.spans[i].begin, text.size());
@@ -141,11 +174,14 @@ EncodedText VocabularyTokenizer::encode(const ProvenancedText& input) const {
     }
     const std::string_view stretch = text.substr(0, end);
     const Trust trust = trusted ? Trust::kTemplate : Trust::kContent;
-    for (std::size_t at = begin; at < end;) {
-      const auto match = special_.find(stretch, at, trust);
+    for (done = std::max(done, begin); done < end;) {
+      auto match = special_.find(stretch, done, trust);
       if (!match) break;
+      // A token begins at each break, whatever white space stands around it.
+      const auto stop = std::lower_bound(input.breaks.begin(), input.breaks.end(), match->end);
+      strip(*match, stop == input.breaks.end() ? text : text.substr(0, *stop));
       matches.push_back(*match);
-      at = match->end;
+      done = match->end;
     }
   }
   EncodedText result;

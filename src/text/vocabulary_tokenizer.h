@@ -32,6 +32,8 @@ struct Vocabulary {
   std::optional<TokenId> eos;
   std::vector<TokenId> more_eog;  // eot, eom
   std::optional<bool> add_bos;
+  /// White space behind a special token is dropped, as Phi 3 wants it.
+  bool strips_behind_special = false;
 };
 
 /// Tokens that are recognised by their spelling only.
@@ -84,10 +86,13 @@ class VocabularyTokenizer : public Tokenizer {
   virtual void encode_ordinary(std::string_view text, uint32_t base, bool at_start,
                                Output& out) const = 0;
 
+  void strip(SpecialTokens::Match& match, std::string_view text) const;
+
   std::string bytes_;                    // what every token stands for, one behind the other
   std::vector<uint32_t> offsets_ = {0};  // vocab_size + 1
   std::vector<TokenType> types_;
   SpecialTokens special_;
+  std::vector<bool> strips_;  // by token: takes the white space behind it; empty: none does
   std::vector<TokenId> eog_;  // ascending
   std::optional<TokenId> bos_;
   std::optional<TokenId> eos_;
