@@ -373,6 +373,49 @@ TEST(CpuExecutor, GivesTheSameBitsInAnyMixOfSequencesRule1) {
   }
 }
 
+TEST(CpuExecutor, GivesTheSameBitsWithLatentAttentionInBothFamiliesOfWeightsRules1And4) {
+  for (const testing::DeepseekShape& shape :
+       {testing::DeepseekShape{.type = TensorType::kQ8_0},
+        {.type = TensorType::kQ4_1, .query_rank = 32, .sigmoid = true},
+        {.type = TensorType::kQ4_0, .query_rank = 64, .old = true},
+        {.type = TensorType::kF16, .query_rank = 32, .sigmoid = true}}) {
+    const Model model(testing::deepseek_model(shape), {});
+    Prng prng(15);
+    const std::vector<TokenId> tokens = model.random_tokens(290, prng);
+    for (const KvType type : {KvType::kF16, KvType::kQ8_0}) {
+      const auto executor = [&](uint32_t block_tokens, uint32_t threads) {
+        return model.executor({.block_tokens = block_tokens,
+                               .key_type = type,
+                               .value_type = type,
+                               .threads = threads});
+      };
+      const Bits expected = bits_alone(*executor(32, 1), tokens);
+      for (const uint32_t block_tokens : {1U, 16U, 128U}) {
+        const auto other = executor(block_tokens, 2);
+        for (const uint32_t chunk : {1U, 7U, 100U, 512U}) {
+          if (chunk == 1 && block_tokens != 16) continue;  // the slowest, once is enough
+          BatchDriver driver(*other, chunk);
+          std::vector<Bits> bits;
+          driver.finish(driver.add(tokens), chunk, into(bits));
+          ASSERT_EQ(bits[0], expected)
+              << tensor_type_info(shape.type)->name << ", KV " << kv_type_name(type)
+              << ", blocks of " << block_tokens << ", chunks of " << chunk;
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuExecutor, ComputesLatentAttentionAlikeFromBothFormsOfItsFiles) {
+  const Model parts(testing::deepseek_model({}), {});
+  const Model whole(testing::deepseek_model({.old = true}), {});
+  EXPECT_FALSE(parts.spec().latent.fused);
+  EXPECT_TRUE(whole.spec().latent.fused);
+  Prng prng(16);
+  const std::vector<TokenId> tokens = parts.random_tokens(70, prng);
+  EXPECT_EQ(bits_alone(*whole.executor({}), tokens), bits_alone(*parts.executor({}), tokens));
+}
+
 TEST(CpuExecutor, ComputesAFusedTensorAsTheOnesItIsMadeOf) {
   for (const TensorType type :
        {TensorType::kF32, TensorType::kQ4_0, TensorType::kQ8_0, TensorType::kQ4_K}) {
@@ -549,29 +592,35 @@ TEST(CpuExecutor, TellsItsLimitsAndNeverTakesMoreThreadsThanCores) {
 }
 
 TEST(CpuExecutor, ASteadyStepAllocatesNothing) {
-  Model model({});
-  const auto executor = model.executor({});
-  std::vector<BlockId> table;
-  for (uint32_t i = 0; i < 64; ++i) table.emplace_back(i);
-  ASSERT_TRUE(executor->commit(0, table).has_value());
-  const std::span<const BlockId> tables[] = {table};
-  Prng prng(3);
-  const std::vector<TokenId> tokens = model.random_tokens(512, prng);
-  const uint32_t last_of_chunk[] = {99};
-  const uint32_t only[] = {0};
-  const auto step = [&](uint32_t position, uint32_t count, std::span<const uint32_t> rows) {
-    const StepRun run = {.tokens = std::span(tokens).subspan(0, count),
-                         .position = position,
-                         .tables = tables,
-                         .logits_rows = rows};
-    PW_CHECK(executor->step({&run, 1}).has_value());
-  };
-  step(0, 100, last_of_chunk);
-  step(100, 1, only);
-  const uint64_t before = pagewise::testing::allocation_count();
-  step(101, 100, last_of_chunk);
-  for (uint32_t i = 0; i < 200; ++i) step(201 + i, 1, only);
-  EXPECT_EQ(pagewise::testing::allocation_count() - before, 0U);
+  for (const bool latent : {false, true}) {
+    const Model model =
+        latent ? Model(testing::deepseek_model(
+                           {.type = TensorType::kQ8_0, .query_rank = 32, .sigmoid = true}),
+                       {})
+               : Model({});
+    const auto executor = model.executor({});
+    std::vector<BlockId> table;
+    for (uint32_t i = 0; i < 64; ++i) table.emplace_back(i);
+    ASSERT_TRUE(executor->commit(0, table).has_value());
+    const std::span<const BlockId> tables[] = {table};
+    Prng prng(3);
+    const std::vector<TokenId> tokens = model.random_tokens(512, prng);
+    const uint32_t last_of_chunk[] = {99};
+    const uint32_t only[] = {0};
+    const auto step = [&](uint32_t position, uint32_t count, std::span<const uint32_t> rows) {
+      const StepRun run = {.tokens = std::span(tokens).subspan(0, count),
+                           .position = position,
+                           .tables = tables,
+                           .logits_rows = rows};
+      PW_CHECK(executor->step({&run, 1}).has_value());
+    };
+    step(0, 100, last_of_chunk);
+    step(100, 1, only);
+    const uint64_t before = pagewise::testing::allocation_count();
+    step(101, 100, last_of_chunk);
+    for (uint32_t i = 0; i < 200; ++i) step(201 + i, 1, only);
+    EXPECT_EQ(pagewise::testing::allocation_count() - before, 0U) << (latent ? "latent" : "plain");
+  }
 }
 
 TEST(CpuExecutor, NamesATensorWhoseTypeItCannotRead) {

@@ -6,17 +6,16 @@
 #include <cmath>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "model/test_gguf.h"
 
 namespace pagewise::model {
 namespace {
 
+using testing::deepseek_model;
 using testing::llama_model;
 using testing::LlamaShape;
 using testing::ModelFile;
-using testing::random_weights;
 
 Result<ModelSpec> spec_of(const ModelFile& builder) {
   const gguf::testing::TempFile temporary(builder.bytes());
@@ -291,90 +290,27 @@ TEST(ModelSpec, RefusesGemma3VariantsItDoesNotComputeByName) {
   expect_error(vision, ErrorCode::kUnsupported, {"tensor v.patch_embd.weight"});
 }
 
-/// Two layers, the second with 8 experts: heads of 12 + 4 values, a latent of 32.
-ModelFile deepseek_model(bool old) {
-  ModelFile file;
-  Prng prng(1);
-  file.put_string("general.architecture", "deepseek2");
-  const auto put = [&](const char* key, uint32_t value) {
-    file.put_uint(std::string("deepseek2.") + key, value);
-  };
-  put("context_length", 512);
-  put("embedding_length", 64);
-  put("block_count", 2);
-  put("feed_forward_length", 96);
-  put("attention.head_count", 4);
-  put("attention.head_count_kv", old ? 4 : 1);
-  put("attention.key_length", old ? 16 : 36);
-  put("attention.value_length", old ? 8 : 32);
-  if (!old) {
-    put("attention.key_length_mla", 16);
-    put("attention.value_length_mla", 8);
-  }
-  put("attention.kv_lora_rank", 32);
-  put("rope.dimension_count", 4);
-  put("leading_dense_block_count", 1);
-  put("expert_count", 8);
-  put("expert_used_count", 3);
-  put("expert_feed_forward_length", 32);
-  put("expert_shared_count", 2);
-  file.put_float("deepseek2.attention.layer_norm_rms_epsilon", 1e-6F);
-  const auto tensor = [&](const std::string& name, std::vector<uint64_t> shape) {
-    uint64_t rows = 1;
-    for (std::size_t i = 1; i < shape.size(); ++i) rows *= shape[i];
-    std::string bytes = random_weights(TensorType::kF32, shape[0], rows, 0.1F, prng);
-    file.tensor(name, TensorType::kF32, std::move(shape), std::move(bytes));
-  };
-  tensor("token_embd.weight", {64, 96});
-  tensor("output_norm.weight", {64});
-  for (const std::string layer : {"blk.0.", "blk.1."}) {
-    tensor(layer + "attn_norm.weight", {64});
-    tensor(layer + "attn_q.weight", {64, 64});
-    tensor(layer + "attn_kv_a_mqa.weight", {64, 36});
-    tensor(layer + "attn_kv_a_norm.weight", {32});
-    if (old) {
-      tensor(layer + "attn_kv_b.weight", {32, 80});
-    } else {
-      tensor(layer + "attn_k_b.weight", {12, 32, 4});
-      tensor(layer + "attn_v_b.weight", {32, 8, 4});
-    }
-    tensor(layer + "attn_output.weight", {32, 64});
-    tensor(layer + "ffn_norm.weight", {64});
-  }
-  tensor("blk.0.ffn_gate.weight", {64, 96});
-  tensor("blk.0.ffn_up.weight", {64, 96});
-  tensor("blk.0.ffn_down.weight", {96, 64});
-  tensor("blk.1.ffn_gate_inp.weight", {64, 8});
-  tensor("blk.1.ffn_gate_exps.weight", {64, 32, 8});
-  tensor("blk.1.ffn_up_exps.weight", {64, 32, 8});
-  tensor("blk.1.ffn_down_exps.weight", {32, 64, 8});
-  tensor("blk.1.ffn_gate_shexp.weight", {64, 64});
-  tensor("blk.1.ffn_up_shexp.weight", {64, 64});
-  tensor("blk.1.ffn_down_shexp.weight", {64, 64});
-  return file;
-}
-
 TEST(ModelSpec, ReadsLatentAttentionInBothFormsOfItsFiles) {
   for (const bool old : {false, true}) {
-    const Result<ModelSpec> spec = spec_of(deepseek_model(old));
+    const Result<ModelSpec> spec = spec_of(deepseek_model({.old = old}));
     ASSERT_TRUE(spec.has_value()) << spec.error().message;
     EXPECT_EQ(spec->latent.rank, 32U);
-    EXPECT_EQ(spec->latent.rope_dims, 4U);
-    EXPECT_EQ(spec->latent.plain_dims, 12U);
-    EXPECT_EQ(spec->latent.value_dim, 8U);
+    EXPECT_EQ(spec->latent.rope_dims, 32U);
+    EXPECT_EQ(spec->latent.plain_dims, 32U);
+    EXPECT_EQ(spec->latent.value_dim, 32U);
     EXPECT_EQ(spec->latent.query_rank, 0U);
     EXPECT_EQ(spec->latent.fused, old);
-    EXPECT_FLOAT_EQ(spec->attention_scale, 0.25F);  // 1 / sqrt(16)
+    EXPECT_FLOAT_EQ(spec->attention_scale, 0.125F);  // 1 / sqrt(64)
     EXPECT_EQ(spec->layers[0].kv_heads, 1U);
-    EXPECT_EQ(spec->layers[0].key_dim, 36U);
-    EXPECT_EQ(spec->attended_dim(spec->layers[0]), 32U);
+    EXPECT_EQ(spec->layers[0].key_dim, 64U);
+    EXPECT_EQ(spec->attended_dim(spec->layers[0]), 4U * 32);
     EXPECT_FALSE(spec->has_experts(spec->layers[0]));
     EXPECT_TRUE(spec->has_experts(spec->layers[1]));
     EXPECT_EQ(spec->experts.shared_ffn, 64U);
     EXPECT_EQ(spec->experts.gate, ExpertGate::kSoftmax);
     const auto geometry = make_geometry(*spec, 32, KvType::kF16, KvType::kF16);
     ASSERT_TRUE(geometry.has_value());
-    EXPECT_EQ(geometry->token_bytes(), 2U * 36 * 2);  // layers, one row for all heads, bytes
+    EXPECT_EQ(geometry->token_bytes(), 2U * 64 * 2);  // layers, one row for all heads, bytes
   }
 }
 
@@ -408,7 +344,7 @@ TEST(ModelSpec, KeepsOneRowATokenOfTheSizesOfDeepSeekV2LiteAndV3) {
 }
 
 TEST(ModelSpec, ReadsHowDeepSeeksExpertsAreRouted) {
-  ModelFile file = deepseek_model(false);
+  ModelFile file = deepseek_model({});
   file.put_float("deepseek2.expert_weights_scale", 2.5F);
   file.put_uint("deepseek2.expert_group_count", 4);
   file.put_uint("deepseek2.expert_group_used_count", 2);
@@ -438,38 +374,38 @@ TEST(ModelSpec, ReadsHowDeepSeeksExpertsAreRouted) {
 }
 
 TEST(ModelSpec, PutsDeepSeeksYarnMagnitudeOnTheScores) {
-  ModelFile file = deepseek_model(false);
+  ModelFile file = deepseek_model({});
   file.put_string("deepseek2.rope.scaling.type", "yarn");
   file.put_float("deepseek2.rope.scaling.factor", 40.0F);
   file.put_uint("deepseek2.rope.scaling.original_context_length", 256);
   const Result<ModelSpec> plain = spec_of(file);
   ASSERT_TRUE(plain.has_value()) << plain.error().message;
   EXPECT_NEAR(plain->rope.magnitude, 1 + 0.1 * std::log(40.0), 1e-9);
-  EXPECT_FLOAT_EQ(plain->attention_scale, 0.25F);
+  EXPECT_FLOAT_EQ(plain->attention_scale, 0.125F);
   file.put_float("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707F);
   const Result<ModelSpec> scores = spec_of(file);
   ASSERT_TRUE(scores.has_value()) << scores.error().message;
   EXPECT_EQ(scores->rope.magnitude, 1.0);
   const double magnitude = 1 + 0.0707 * std::log(40.0);
-  EXPECT_NEAR(scores->attention_scale, 0.25 * magnitude * magnitude, 1e-6);
+  EXPECT_NEAR(scores->attention_scale, 0.125 * magnitude * magnitude, 1e-6);
 }
 
 TEST(ModelSpec, RefusesDeepSeekFilesThatItDoesNotComputeByName) {
   for (const char* key : {"deepseek2.attention.temperature_scale", "deepseek2.logit_scale",
                           "deepseek2.nextn_predict_layers"}) {
-    ModelFile file = deepseek_model(false);
+    ModelFile file = deepseek_model({});
     file.put_uint(key, 1);
     expect_error(file, ErrorCode::kUnsupported, {key, "architecture 'deepseek2'"});
   }
   for (const char* key : {"deepseek2.attention.kv_lora_rank", "deepseek2.rope.dimension_count",
                           "deepseek2.attention.value_length_mla", "deepseek2.expert_used_count"}) {
-    ModelFile file = deepseek_model(false);
+    ModelFile file = deepseek_model({});
     file.remove(key);
     expect_error(file, ErrorCode::kMalformed, {key, "missing"});
   }
-  ModelFile wide = deepseek_model(false);
-  wide.put_uint("deepseek2.rope.dimension_count", 16);
-  expect_error(wide, ErrorCode::kMalformed, {"rope.dimension_count is 16", "less than the 16"});
+  ModelFile wide = deepseek_model({});
+  wide.put_uint("deepseek2.rope.dimension_count", 64);
+  expect_error(wide, ErrorCode::kMalformed, {"rope.dimension_count is 64", "less than the 64"});
 }
 
 TEST(ModelSpec, GivesOneGroupForLikeLayersAndTwoForTwoKinds) {

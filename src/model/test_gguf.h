@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests only: writes small GGUF files (version 3) with chosen metadata and tensors, among them
-// whole random models of any llama or gemma3 shape.
+// whole random models of any llama or gemma3 shape, and of DeepSeek's.
 #pragma once
 
 #include <algorithm>
@@ -275,6 +275,122 @@ inline ModelFile llama_model(const LlamaShape& shape) {
       vector(layer + "attn_output.bias", shape.embedding, 0, 0.5F);
     }
   }
+  return file;
+}
+
+struct DeepseekShape {
+  TensorType type = TensorType::kF32;  // matrices of the layers
+  uint32_t query_rank = 0;             // 0: queries come from the stream
+  bool old = false;      // the form of files that have keys' and values' up-projections in one
+  bool sigmoid = false;  // routing as of V3, in two of four groups; else as of V2 Lite
+  uint64_t seed = 1;
+};
+
+/// A random model of two layers with latent attention, the second with 8 experts: 4 heads of 32
+/// plain values, 32 that rotate and 32 of V, a latent of 32. With F32 both forms hold one model.
+inline ModelFile deepseek_model(const DeepseekShape& shape) {
+  constexpr uint32_t kHeads = 4, kPlain = 32, kRope = 32, kValue = 32, kRank = 32;
+  ModelFile file;
+  Prng prng(shape.seed);
+  file.put_string("general.architecture", "deepseek2");
+  const auto put = [&](const char* key, uint32_t value) {
+    file.put_uint(std::string("deepseek2.") + key, value);
+  };
+  put("context_length", 512);
+  put("embedding_length", 64);
+  put("block_count", 2);
+  put("feed_forward_length", 96);
+  put("attention.head_count", kHeads);
+  put("attention.head_count_kv", shape.old ? kHeads : 1);
+  put("attention.key_length", shape.old ? kPlain + kRope : kRank + kRope);
+  put("attention.value_length", shape.old ? kValue : kRank);
+  if (!shape.old) {
+    put("attention.key_length_mla", kPlain + kRope);
+    put("attention.value_length_mla", kValue);
+  }
+  put("attention.kv_lora_rank", kRank);
+  if (shape.query_rank != 0) put("attention.q_lora_rank", shape.query_rank);
+  put("rope.dimension_count", kRope);
+  put("leading_dense_block_count", 1);
+  put("expert_count", 8);
+  put("expert_used_count", 3);
+  put("expert_feed_forward_length", 32);
+  put("expert_shared_count", 2);
+  if (shape.sigmoid) {
+    put("expert_gating_func", 2);
+    put("expert_group_count", 4);
+    put("expert_group_used_count", 2);
+    file.put_float("deepseek2.expert_weights_scale", 2.5F);
+  }
+  file.put_float("deepseek2.attention.layer_norm_rms_epsilon", 1e-6F);
+  const auto matrix = [&](const std::string& name, std::vector<uint64_t> sizes, TensorType type) {
+    uint64_t rows = 1;
+    for (std::size_t i = 1; i < sizes.size(); ++i) rows *= sizes[i];
+    const float deviation = 1.0F / std::sqrt(static_cast<float>(sizes[0]));
+    std::string bytes = random_weights(type, sizes[0], rows, deviation, prng);
+    file.tensor(name, type, std::move(sizes), std::move(bytes));
+  };
+  const auto vector = [&](const std::string& name, uint64_t elements, float mean) {
+    std::string bytes;
+    for (uint64_t i = 0; i < elements; ++i) {
+      const float value = mean + 0.3F * static_cast<float>(prng.uniform() * 2 - 1);
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    file.tensor(name, TensorType::kF32, {elements}, std::move(bytes));
+  };
+  const auto up_projections = [&](const std::string& layer) {
+    const uint64_t rows = kPlain + kValue;  // of a head: those of keys, then of values
+    const std::string both = random_weights(shape.type, kRank, kHeads * rows, 0.2F, prng);
+    if (shape.old) {
+      file.tensor(layer + "attn_kv_b.weight", shape.type, {kRank, kHeads * rows}, both);
+      return;
+    }
+    if (shape.type != TensorType::kF32) {
+      matrix(layer + "attn_k_b.weight", {kPlain, kRank, kHeads}, shape.type);
+      matrix(layer + "attn_v_b.weight", {kRank, kValue, kHeads}, shape.type);
+      return;
+    }
+    std::string keys, values;
+    for (uint64_t h = 0; h < kHeads; ++h) {
+      for (uint64_t c = 0; c < kRank; ++c) {
+        for (uint64_t r = 0; r < kPlain; ++r)
+          keys += both.substr(((h * rows + r) * kRank + c) * sizeof(float), sizeof(float));
+      }
+      values += both.substr((h * rows + kPlain) * kRank * sizeof(float),
+                            std::size_t{kValue} * kRank * sizeof(float));
+    }
+    file.tensor(layer + "attn_k_b.weight", TensorType::kF32, {kPlain, kRank, kHeads}, keys);
+    file.tensor(layer + "attn_v_b.weight", TensorType::kF32, {kRank, kValue, kHeads}, values);
+  };
+  matrix("token_embd.weight", {64, 96}, TensorType::kF32);
+  vector("output_norm.weight", 64, 1.0F);
+  for (const std::string layer : {"blk.0.", "blk.1."}) {
+    vector(layer + "attn_norm.weight", 64, 1.0F);
+    const uint64_t queries = kHeads * (kPlain + kRope);
+    if (shape.query_rank != 0) {
+      matrix(layer + "attn_q_a.weight", {64, shape.query_rank}, shape.type);
+      vector(layer + "attn_q_a_norm.weight", shape.query_rank, 1.0F);
+      matrix(layer + "attn_q_b.weight", {shape.query_rank, queries}, shape.type);
+    } else {
+      matrix(layer + "attn_q.weight", {64, queries}, shape.type);
+    }
+    matrix(layer + "attn_kv_a_mqa.weight", {64, kRank + kRope}, shape.type);
+    vector(layer + "attn_kv_a_norm.weight", kRank, 1.0F);
+    up_projections(layer);
+    matrix(layer + "attn_output.weight", {uint64_t{kHeads} * kValue, 64}, shape.type);
+    vector(layer + "ffn_norm.weight", 64, 1.0F);
+  }
+  matrix("blk.0.ffn_gate.weight", {64, 96}, shape.type);
+  matrix("blk.0.ffn_up.weight", {64, 96}, shape.type);
+  matrix("blk.0.ffn_down.weight", {96, 64}, shape.type);
+  matrix("blk.1.ffn_gate_inp.weight", {64, 8}, TensorType::kF32);
+  if (shape.sigmoid) vector("blk.1.exp_probs_b.bias", 8, 0.0F);
+  matrix("blk.1.ffn_gate_exps.weight", {64, 32, 8}, shape.type);
+  matrix("blk.1.ffn_up_exps.weight", {64, 32, 8}, shape.type);
+  matrix("blk.1.ffn_down_exps.weight", {32, 64, 8}, shape.type);
+  matrix("blk.1.ffn_gate_shexp.weight", {64, 64}, shape.type);
+  matrix("blk.1.ffn_up_shexp.weight", {64, 64}, shape.type);
+  matrix("blk.1.ffn_down_shexp.weight", {64, 64}, shape.type);
   return file;
 }
 
