@@ -41,11 +41,12 @@ ALLOWED = {
     "engine": ["kv", "sampling", "grammar", "text", "model/executor.h"],
     "telemetry": [],
     "planner": ["engine", "kv", "kv/tiers", "gguf", "model/spec.h"],
+    "simulate": ["engine", "kv", "text", "model/executor.h"],
     # sampling/params.h and kv/geometry.h are part of the engine's own interface.
     "server": ["engine", "text", "telemetry", "grammar", "sampling/params.h", "kv/geometry.h",
                "model/spec.h"],
     "cli": ["gguf", "stores", "kv", "kv/tiers", "sampling", "grammar", "kernels", "text", "model", "engine", "telemetry",
-            "planner", "server"],
+            "planner", "simulate", "server"],
 }
 
 # Tests may also use the working fakes that stand beside an interface, and what they prepare with.

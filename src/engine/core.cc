@@ -39,6 +39,7 @@ Result<std::unique_ptr<Core>> Core::create(model::Executor& executor,
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
     config.groups.push_back({executor.blocks(g), geometry.groups[g].window});
   }
+  config.protected_share = options.protected_share;
   config.shuffle_blocks = options.shuffle_blocks;
   config.shuffle_seed = options.shuffle_seed;
   config.lease_5m_ns = options.lease_5m_ns;

@@ -117,6 +117,23 @@ class Core {
   std::optional<TimeNs> next_tend() const;
   bool idle() const { return jobs_.empty(); }
 
+  // For simulated machines, whose steps are arithmetic: steps in which nothing but decoding can
+  // happen, taken in one move (core_leap.cc).
+
+  /// Steps that lie ahead in which every running sequence gets one token and nobody is admitted,
+  /// preempted or finished, whatever the time.
+  struct QuietSteps {
+    uint32_t steps = 0;      // 0: the next step may be another one
+    uint32_t rows = 0;       // of each of them
+    uint64_t positions = 0;  // that stand before all rows of the first; `rows` more in each next
+  };
+  QuietSteps quiet_steps() const;
+  /// Takes `steps` of them, each of which gave every sequence `token`. All is as after as many
+  /// calls of step, but that the executor is not asked and that sinks hear of all tokens at once,
+  /// by Delta::completion_tokens alone. Requires: steps <= quiet_steps().steps; a token that does
+  /// not end an answer; an executor whose commit succeeds. Cost: O(rows + blocks taken).
+  void leap(uint32_t steps, TokenId token);
+
   /// Requests not yet admitted.
   uint32_t waiting() const { return static_cast<uint32_t>(waiting_.size()); }
   /// Into what the caller keeps: no memory is taken for the same groups again.

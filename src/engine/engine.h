@@ -33,6 +33,7 @@ struct Options {
   uint32_t seqs_max = 64;    // running sequences
   uint32_t queue_max = 256;  // waiting requests
   bool prefix_cache = true;
+  double protected_share = kv::CacheConfig().protected_share;  // eviction; 0: plain LRU
   bool shuffle_blocks = false;  // debug: block ids in shuffled order; the same bits must come
   uint64_t shuffle_seed = 0;
   TimeNs lease_5m_ns = 300'000'000'000;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// One simulated server: the engine's own core on a simulated machine, with a clock of its own.
+//
+//   offer(request) ──▶ refused (too long, queue full)
+//        │
+//        ▼
+//   core: queue, scheduler, pool, index ──▶ executor: the clock moves by what the step costs
+//        │
+//        └──▶ sinks: when was the first token, how long were the gaps
+//
+// Thread: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/core.h"
+#include "simulate/calibration.h"
+#include "simulate/histogram.h"
+#include "simulate/machine.h"
+#include "simulate/trace.h"
+
+namespace pagewise::simulate {
+
+struct ReplicaOptions {
+  Calibration calibration = default_calibration();
+  uint32_t block_tokens = 32;
+  uint32_t blocks = 0;
+  engine::Options engine;  // queue_max counts here, too
+  /// Steps of nothing but decodes are taken in one move. The same figures come without, later.
+  bool leap = true;
+  TimeNs sample_ns = 1'000'000'000;  // how often memory is looked at, at first
+};
+
+/// What happened, in numbers.
+struct Measured {
+  uint64_t offered = 0, served = 0, failed = 0;
+  uint64_t refused_queue = 0, refused_context = 0;  // 529 and 400 of a server
+  uint64_t prompt_tokens = 0, cached_tokens = 0;    // of what was admitted
+  uint64_t output_tokens = 0;
+  Histogram first_token;  // arrival to first token, of what was served
+  Histogram gap;          // between two tokens of an answer
+  Histogram queue;        // arrival to admission
+  TimeNs last_ns = 0;     // when the last one ended
+  TimeNs busy_ns = 0;
+  uint64_t preemptions = 0, evictions = 0, evictions_ceiling = 0, evictions_below_floor = 0;
+  uint64_t prefix_waits = 0, steps = 0;
+  // Of the looks at memory at which something ran: positions that were allocated, those of them
+  // without a token, and what reserving each answer's full length at once would have taken.
+  uint64_t positions_held = 0, positions_unused = 0, positions_reserved = 0;
+
+  void merge(const Measured& other);
+  bool operator==(const Measured&) const = default;
+};
+
+class Replica {
+ public:
+  /// Errors: those of engine::Core::create.
+  static Result<std::unique_ptr<Replica>> create(const ReplicaOptions& options);
+  ~Replica();
+
+  /// A request arrives. Requires: run_until(arrival_ns) before; ids ascend.
+  void offer(RequestId id, std::vector<TokenId> prompt, uint32_t output_tokens, TimeNs arrival_ns);
+
+  /// Does every step that begins before `until_ns`. Errors: kInvalidArgument when the simulated
+  /// time goes beyond 70 years.
+  Status run_until(TimeNs until_ns);
+  /// Until nothing is left to do.
+  Status finish() { return run_until(INT64_MAX); }
+
+  // For routing.
+
+  /// Prompt tokens that an arrival would find here.
+  uint32_t cached_tokens(const std::vector<TokenId>& prompt) const;
+  uint32_t requests_open() const { return requests_open_; }
+  /// Prompt tokens of those whose answers have not begun; without what they found here, once that
+  /// is known.
+  uint64_t prompt_tokens_open() const { return prompt_tokens_open_; }
+
+  Measured measured() const;
+  uint64_t leaps() const { return leaps_; }
+  const engine::Core& core() const { return *core_; }
+
+ private:
+  class Client;
+  explicit Replica(const ReplicaOptions& options);
+  void leap_or_step(TimeNs until_ns);
+  void look_at_memory();
+
+  const ReplicaOptions options_;
+  SimClock clock_;
+  SimulatedExecutor executor_;
+  const WordlessTokenizer tokenizer_;
+  std::unique_ptr<engine::Core> core_;
+  Measured measured_;
+  uint32_t requests_open_ = 0;
+  uint64_t prompt_tokens_open_ = 0;
+  TimeNs next_sample_ns_;
+  std::optional<TimeNs> leap_first_ns_;  // during a leap: when its first step ended
+  uint64_t leaps_ = 0;
+  engine::Stats stats_;  // scratch
+};
+
+}  // namespace pagewise::simulate

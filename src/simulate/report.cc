@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/report.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/bytes.h"
+#include "simulate/page.h"
+
+namespace pagewise::simulate {
+namespace {
+
+/// To six significant digits: what a model of five numbers can mean, and what reads well.
+double rounded(double value) {
+  const std::string text = fmt::format("{:.6g}", value);
+  double out = 0;
+  std::from_chars(text.data(), text.data() + text.size(), out);
+  return out;
+}
+
+double ratio(double part, double whole) { return whole == 0 ? 0 : rounded(part / whole); }
+double ratio(uint64_t part, uint64_t whole) {
+  return ratio(static_cast<double>(part), static_cast<double>(whole));
+}
+double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+double milliseconds(TimeNs ns) { return static_cast<double>(ns) / 1e6; }
+
+TimeNs span_ns(const Trace& trace) {
+  return trace.requests().empty() ? 0 : trace.requests().back().arrival_ns;
+}
+
+json::object times_json(const Histogram& times) {
+  return {{"p50", rounded(milliseconds(times.quantile(0.5)))},
+          {"p90", rounded(milliseconds(times.quantile(0.9)))},
+          {"p99", rounded(milliseconds(times.quantile(0.99)))},
+          {"max", rounded(milliseconds(times.max()))}};
+}
+
+json::object measured_json(const Measured& measured, uint32_t replicas) {
+  const double elapsed_s = seconds(measured.last_ns);
+  return {
+      {"offered", measured.offered},
+      {"served", measured.served},
+      {"refused_queue_full", measured.refused_queue},
+      {"refused_too_long", measured.refused_context},
+      {"failed", measured.failed},
+      {"prompt_tokens", measured.prompt_tokens},
+      {"cached_tokens", measured.cached_tokens},
+      {"output_tokens", measured.output_tokens},
+      {"hit_rate", ratio(measured.cached_tokens, measured.prompt_tokens)},
+      {"first_token_ms", times_json(measured.first_token)},
+      {"gap_ms", times_json(measured.gap)},
+      {"queue_ms", times_json(measured.queue)},
+      {"elapsed_s", rounded(elapsed_s)},
+      {"requests_per_s", ratio(static_cast<double>(measured.served), elapsed_s)},
+      {"prompt_tokens_per_s", ratio(static_cast<double>(measured.prompt_tokens), elapsed_s)},
+      {"output_tokens_per_s", ratio(static_cast<double>(measured.output_tokens), elapsed_s)},
+      {"busy_share", ratio(seconds(measured.busy_ns), elapsed_s * replicas)},
+      {"unused_share", ratio(measured.positions_unused, measured.positions_held)},
+      {"reserve_factor", ratio(measured.positions_reserved, measured.positions_held)},
+      {"preemptions", measured.preemptions},
+      {"evictions", json::object{{"total", measured.evictions},
+                                 {"ceiling", measured.evictions_ceiling},
+                                 {"below_floor", measured.evictions_below_floor}}},
+      {"prefix_waits", measured.prefix_waits},
+      {"steps", measured.steps},
+  };
+}
+
+std::string_view policy_name(const SimulationOptions& options) {
+  return options.replica.engine.protected_share == 0 ? "lru" : "default";
+}
+
+uint64_t pool_tokens(const SimulationOptions& options) {
+  return uint64_t{options.replica.blocks} * options.replica.block_tokens;
+}
+
+// ---- Text ----
+
+/// "1,234,567".
+std::string grouped(uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string duration(TimeNs ns) {
+  const double ms = milliseconds(ns);
+  if (ms < 100) return fmt::format("{:.1f} ms", ms);
+  if (ms < 10'000) return fmt::format("{:.0f} ms", ms);
+  if (ms < 7'200'000) return fmt::format("{:.1f} s", ms / 1000);
+  return fmt::format("{:.1f} h", ms / 3'600'000);
+}
+
+std::string row(std::string_view name, std::string_view text) {
+  return fmt::format("{:<14}{}\n", name, text);
+}
+
+std::string times_row(std::string_view name, const Histogram& times) {
+  return row(name, fmt::format("half within {}, 90 % {}, 99 % {}, longest {}",
+                               duration(times.quantile(0.5)), duration(times.quantile(0.9)),
+                               duration(times.quantile(0.99)), duration(times.max())));
+}
+
+std::string share_of(uint64_t part, uint64_t whole) { return percent(ratio(part, whole)); }
+
+std::string measured_text(const Measured& measured, uint32_t replicas) {
+  std::string out = row(
+      "served", fmt::format("{} of {} requests; refused {} (queue full), {} (too "
+                            "long)",
+                            grouped(measured.served), grouped(measured.offered),
+                            grouped(measured.refused_queue), grouped(measured.refused_context)));
+  out += row("hit rate",
+             fmt::format("{}: {} of {} prompt tokens",
+                         share_of(measured.cached_tokens, measured.prompt_tokens),
+                         grouped(measured.cached_tokens), grouped(measured.prompt_tokens)));
+  out += times_row("first token", measured.first_token);
+  out += times_row("gaps", measured.gap);
+  out += times_row("queue", measured.queue);
+  const double elapsed_s = seconds(measured.last_ns);
+  const auto per_s = [&](uint64_t count) {
+    return fmt::format("{:.4g}", ratio(static_cast<double>(count), elapsed_s));
+  };
+  out += row("throughput",
+             fmt::format("{} requests, {} prompt tokens, {} answer tokens a second; busy {}",
+                         per_s(measured.served), per_s(measured.prompt_tokens),
+                         per_s(measured.output_tokens),
+                         percent(ratio(seconds(measured.busy_ns), elapsed_s * replicas))));
+  out += row("waste", fmt::format("{} of allocated positions hold no token; reserving every "
+                                  "answer's length at once: {:.3g} times the memory",
+                                  share_of(measured.positions_unused, measured.positions_held),
+                                  ratio(measured.positions_reserved, measured.positions_held)));
+  out += row("memory", fmt::format("{} preemptions, {} blocks evicted",
+                                   grouped(measured.preemptions), grouped(measured.evictions)));
+  return out;
+}
+
+std::string curve_text(const Report& report) {
+  const Curve& curve = *report.curve;
+  std::string out = "hit rate against memory (least recently used";
+  if (curve.share < 1) {
+    out += fmt::format(", from {} of the blocks", percent(curve.share));
+  }
+  out += ")\n";
+  if (curve.points.empty()) out += "  nothing is asked for twice\n";
+  std::string told;
+  for (const CurvePoint& point : curve.points) {
+    // What more memory does not change is not repeated.
+    if (percent(point.hit_rate) == told) continue;
+    told = percent(point.hit_rate);
+    out += fmt::format(
+        "  {:>15} tokens {:>10}  {:>7}\n", grouped(point.tokens),
+        format_size(point.tokens * report.options.replica.calibration.kv_bytes_per_token),
+        percent(point.hit_rate));
+  }
+  return out;
+}
+
+}  // namespace
+
+json::object report_json(const Report& report) {
+  const SimulationOptions& options = report.options;
+  json::object out;
+  out["trace"] = json::object{{"name", report.trace_name},
+                              {"requests", report.trace->requests().size()},
+                              {"span_s", rounded(seconds(span_ns(*report.trace)))},
+                              {"prompt_tokens", report.trace->prompt_tokens()},
+                              {"output_tokens", report.trace->output_tokens()}};
+  const uint64_t token_bytes = options.replica.calibration.kv_bytes_per_token;
+  if (report.outcome) {
+    out["machine"] = json::object{{"calibration", options.replica.calibration.name},
+                                  {"kv_bytes_per_token", token_bytes},
+                                  {"replicas", options.replicas},
+                                  {"routing", routing_name(options.routing)},
+                                  {"pool_tokens", pool_tokens(options)},
+                                  {"pool_bytes", pool_tokens(options) * token_bytes},
+                                  {"block_tokens", options.replica.block_tokens},
+                                  {"policy", policy_name(options)},
+                                  {"prefix_cache", options.replica.engine.prefix_cache}};
+    out["result"] = measured_json(report.outcome->all, options.replicas);
+    if (options.replicas > 1) {
+      json::array each;
+      for (const Measured& measured : report.outcome->replicas) {
+        each.push_back(measured_json(measured, 1));
+      }
+      out["replicas"] = std::move(each);
+    }
+  }
+  if (report.curve) {
+    json::array points;
+    for (const CurvePoint& point : report.curve->points) {
+      points.push_back(json::object{{"tokens", point.tokens},
+                                    {"bytes", point.tokens * token_bytes},
+                                    {"hit_rate", rounded(point.hit_rate)}});
+    }
+    out["curve"] = json::object{{"followed_share", rounded(report.curve->share)},
+                                {"points", std::move(points)}};
+  }
+  return out;
+}
+
+std::string report_text(const Report& report) {
+  const SimulationOptions& options = report.options;
+  const Trace& trace = *report.trace;
+  std::string out =
+      row("trace",
+          fmt::format("{}: {} requests in {}, {} prompt tokens, {} answer tokens",
+                      report.trace_name, grouped(trace.requests().size()), duration(span_ns(trace)),
+                      grouped(trace.prompt_tokens()), grouped(trace.output_tokens())));
+  if (report.outcome) {
+    const Calibration& calibration = options.replica.calibration;
+    out += row(
+        "machine",
+        fmt::format("{}{}; pool of {} tokens in blocks of {} ({}), policy {}",
+                    options.replicas > 1 ? fmt::format("{} x ", options.replicas) : "",
+                    calibration.name, grouped(pool_tokens(options)), options.replica.block_tokens,
+                    format_size(pool_tokens(options) * calibration.kv_bytes_per_token),
+                    policy_name(options)));
+    out += measured_text(report.outcome->all, options.replicas);
+    for (std::size_t i = 0; options.replicas > 1 && i < report.outcome->replicas.size(); ++i) {
+      const Measured& measured = report.outcome->replicas[i];
+      out +=
+          row(i == 0 ? routing_name(options.routing) : "",
+              fmt::format("replica {}: {} requests, hit rate {}", i + 1, grouped(measured.offered),
+                          share_of(measured.cached_tokens, measured.prompt_tokens)));
+    }
+  }
+  if (report.curve) out += curve_text(report);
+  return out;
+}
+
+std::string report_html(const Report& report) { return make_page(report_json(report)); }
+
+}  // namespace pagewise::simulate
