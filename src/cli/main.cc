@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   pagewise::cli::add_plan_command(app, exit_status);
   pagewise::cli::add_run_command(app, exit_status);
   pagewise::cli::add_serve_command(app, exit_status);
+  pagewise::cli::add_simulate_command(app, exit_status);
   pagewise::cli::add_explain_command(app, exit_status);
   pagewise::cli::shape_command_line(app);
   try {

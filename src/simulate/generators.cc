@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "base/prng.h"
@@ -32,8 +31,8 @@ class Draft {
     pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
   }
 
-  /// The first `requests` by time; `scale` seconds for each of the draft's.
-  Trace finish(uint64_t requests, double scale) {
+  /// The first `requests` by time.
+  Trace finish(uint64_t requests) {
     begins_.push_back(pieces_.size());
     std::stable_sort(order_.begin(), order_.end(),
                      [&](uint64_t a, uint64_t b) { return arrivals_s_[a] < arrivals_s_[b]; });
@@ -43,7 +42,7 @@ class Draft {
       const uint64_t at = order_[i];
       const std::span<const Piece> pieces =
           std::span(pieces_).subspan(begins_[at], begins_[at + 1] - begins_[at]);
-      const double arrival_s = (arrivals_s_[at] - arrivals_s_[order_[0]]) * scale;
+      const double arrival_s = arrivals_s_[at] - arrivals_s_[order_[0]];
       trace.add(std::llround(arrival_s * 1e9), pieces, outputs_[at]);
     }
     return trace;
@@ -189,11 +188,14 @@ Result<Trace> generate(std::string_view kind, const GeneratorOptions& options) {
   Draft draft(options.seed);
   World world(draft);
   double at_s = 0;
-  while (draft.requests() < options.requests) {
+  // Sessions go on to the end of the time that so many requests take: long ones that began early do
+  // not stand there alone.
+  const double end_s = static_cast<double>(options.requests) / options.rate;
+  while (draft.requests() < options.requests || at_s < end_s) {
     found->session(world, draft, at_s);
     at_s += draft.exponential(found->requests_mean / options.rate);
   }
-  return draft.finish(options.requests, 1);
+  return draft.finish(options.requests);
 }
 
 }  // namespace pagewise::simulate
