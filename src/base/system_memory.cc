@@ -87,4 +87,11 @@ Result<uint64_t> available_memory(const MemoryRoots& roots) {
   return room;
 }
 
+Result<uint64_t> resident_memory(const MemoryRoots& roots) {
+  const std::string status = roots.proc + "/self/status";
+  const auto kib = read_field(status, "VmRSS:");
+  if (!kib) return Error{ErrorCode::kIo, status + ": no line with VmRSS in it"};
+  return *kib * 1024;
+}
+
 }  // namespace pagewise

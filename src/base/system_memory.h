@@ -21,4 +21,8 @@ struct MemoryRoots {
 /// dropped not counted. Errors: kIo when /proc/meminfo cannot be read.
 Result<uint64_t> available_memory(const MemoryRoots& roots = {});
 
+/// Memory of this process that is in the machine's now. Errors: kIo when /proc/self/status does not
+/// tell.
+Result<uint64_t> resident_memory(const MemoryRoots& roots = {});
+
 }  // namespace pagewise

@@ -69,6 +69,16 @@ TEST_F(SystemMemoryTest, IsNothingWhenAGroupIsOverItsLimit) {
   EXPECT_EQ(available(), 0U);
 }
 
+TEST_F(SystemMemoryTest, ReadsWhatTheProcessHolds) {
+  write("proc/self/status", "Name:\tpagewise\nVmPeak:\t 900 kB\nVmRSS:\t     300 kB\n");
+  const MemoryRoots roots{(root_ / "proc").string(), (root_ / "cgroup").string()};
+  const auto resident = resident_memory(roots);
+  ASSERT_TRUE(resident.has_value()) << resident.error().message;
+  EXPECT_EQ(*resident, 300U * 1024);
+  write("proc/self/status", "Name:\tpagewise\n");
+  EXPECT_NE(resident_memory(roots).error().message.find("VmRSS"), std::string::npos);
+}
+
 TEST(SystemMemory, SaysWhichFileItMissed) {
   const auto room = available_memory({"/nonexistent", "/nonexistent"});
   ASSERT_FALSE(room.has_value());

@@ -11,12 +11,10 @@
 #include "base/bytes.h"
 #include "base/system_memory.h"
 #include "kv/pool_split.h"
+#include "planner/engine_rules.h"
 
 namespace pagewise::cli {
 namespace {
-
-/// What stays behind beside weights and KV: the process itself, tokenizer, activations.
-constexpr uint64_t kWorkingBytes = 128 * kMiB;
 
 /// A larger context takes tables of its positions: so far a growing pool is prepared for, whatever
 /// it begins with.
@@ -47,7 +45,9 @@ Result<Pool> split(uint64_t bytes, const PoolWish& wish, const model::ModelSpec&
 
 }  // namespace
 
-uint64_t fixed_memory(const model::ModelSpec& spec) { return spec.weight_bytes + kWorkingBytes; }
+uint64_t fixed_memory(const model::ModelSpec& spec) {
+  return spec.weight_bytes + planner::kPagewiseWorkingBytes;
+}
 
 Result<Pool> size_pool(const PoolWish& wish, const model::ModelSpec& spec,
                        const kv::Geometry& geometry) {

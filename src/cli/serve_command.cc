@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/system_memory.h"
 #include "base/thread_name.h"
 #include "cli/commands.h"
 #include "cli/model_file.h"
@@ -67,6 +68,7 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats, const kv::Geom
   out.committed_bytes = stats.committed_bytes;
   out.context_max = stats.context_max;
   out.pool_resizes = stats.pool_resizes;
+  if (const auto resident = resident_memory()) out.resident_bytes = *resident;
   out.leases_broken = stats.leases_broken;
   out.prefill_saved_s = static_cast<double>(stats.prefill_saved_ns) * 1e-9;
   out.finished_stop = stats.finished_stop;
@@ -279,6 +281,8 @@ Status serve(const ServeFlags& flags) {
     info.groups.push_back({geometry.groups[g].window, geometry.block_stride(g)});
   }
   info.tokens_held = kv::tokens_held(geometry, pool.blocks);
+  info.weight_bytes = executor->weight_bytes();
+  info.working_bytes = executor->scratch_bytes();
   telemetry::Metrics metrics(info);
 
   server::ApiSetup setup;

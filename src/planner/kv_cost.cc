@@ -13,6 +13,8 @@ namespace pagewise::planner {
 namespace {
 
 constexpr uint64_t kSizeMax = uint64_t{1} << 63;
+// With a token's 2^32 bytes and 2^30 tokens, a sequence stays below 2^63.
+constexpr uint64_t kStateBytesMax = uint64_t{1} << 40;
 
 uint64_t saturated(unsigned __int128 bytes) {
   return bytes > kSizeMax ? kSizeMax : static_cast<uint64_t>(bytes);
@@ -27,7 +29,7 @@ Error token_too_large(uint64_t bytes) {
 }  // namespace
 
 Result<KvCost> KvCost::of_layout(const Layout& layout, const KvFormat& key, const KvFormat& value,
-                                 uint32_t block_tokens) {
+                                 uint32_t block_tokens, uint32_t state_value_bytes) {
   std::vector<Group> groups;
   uint64_t sum = 0;
   for (const LayoutGroup& group : layout.groups) {
@@ -39,13 +41,22 @@ Result<KvCost> KvCost::of_layout(const Layout& layout, const KvFormat& key, cons
     if (sum > kTokenBytesMax) return token_too_large(sum);
     groups.push_back({bytes, group.window});
   }
-  if (sum == 0) return token_too_large(sum);
-  return KvCost(std::move(groups), block_tokens);
+  unsigned __int128 state = 0;
+  for (const StateGroup& group : layout.states) {
+    state += static_cast<unsigned __int128>(group.values) * group.layers * state_value_bytes;
+  }
+  if (state > kStateBytesMax) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("more than {} of recurrent state a sequence, which is not planned",
+                             format_size(kStateBytesMax))};
+  }
+  if (sum == 0 && state == 0) return token_too_large(sum);
+  return KvCost(std::move(groups), static_cast<uint64_t>(state), block_tokens);
 }
 
 Result<KvCost> KvCost::of_token_bytes(uint64_t token_bytes, uint32_t block_tokens) {
   if (token_bytes == 0 || token_bytes > kTokenBytesMax) return token_too_large(token_bytes);
-  return KvCost({{token_bytes, 0}}, block_tokens);
+  return KvCost({{token_bytes, 0}}, 0, block_tokens);
 }
 
 uint64_t KvCost::stride(const Group& group) const {
@@ -66,7 +77,7 @@ uint64_t KvCost::block_bytes() const {
 
 uint64_t KvCost::exact(uint64_t tokens) const {
   PW_CHECK(tokens <= kTokensMax);
-  uint64_t sum = 0;
+  uint64_t sum = state_bytes_;
   for (const Group& group : groups_)
     sum += group.token_bytes * kv::tokens_read(tokens, group.window);
   return sum;
@@ -76,7 +87,7 @@ uint64_t KvCost::paged(uint64_t tokens) const { return paged_sharing(tokens, 1, 
 
 uint64_t KvCost::paged_sharing(uint64_t tokens, uint64_t count, uint64_t prefix) const {
   PW_CHECK(tokens <= kTokensMax && prefix <= tokens);
-  unsigned __int128 sum = 0;
+  unsigned __int128 sum = static_cast<unsigned __int128>(state_bytes_) * count;
   for (const Group& group : groups_) {
     const uint64_t each = kv::blocks_held(tokens, group.window, block_tokens_);
     const uint64_t shared = group.window == 0 && count > 1 ? prefix / block_tokens_ : 0;
@@ -84,6 +95,16 @@ uint64_t KvCost::paged_sharing(uint64_t tokens, uint64_t count, uint64_t prefix)
     sum += (own + shared) * stride(group);
   }
   return saturated(sum);
+}
+
+uint64_t KvCost::shared_bytes(uint64_t tokens, uint64_t prefix) const {
+  if (tokens == 0) return 0;
+  const uint64_t blocks = std::min(prefix, tokens - 1) / block_tokens_;
+  uint64_t sum = 0;
+  for (const Group& group : groups_) {
+    if (group.window == 0) sum += blocks * stride(group);
+  }
+  return sum;
 }
 
 uint64_t KvCost::mean_tokens_max(uint64_t memory, uint64_t count, uint64_t tokens) const {

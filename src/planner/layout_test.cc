@@ -116,6 +116,103 @@ TEST(Layout, ReadsKvHeadsThatDifferFromLayerToLayer) {
             std::string::npos);
 }
 
+TEST(Layout, KeepsOneLatentRowATokenWhereTheFileHasThem) {
+  // The sizes of DeepSeek V2 Lite: kv_lora_rank 512, qk_rope_head_dim 64, 27 layers.
+  Writer writer = metadata("deepseek2", 27, 2048, 16);
+  writer.u32("deepseek2.attention.kv_lora_rank", 512).u32("deepseek2.rope.dimension_count", 64);
+  const auto layout = read(writer);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_EQ(layout->groups, (std::vector<LayoutGroup>{{27, 1, 576, 0, 0}}));
+  EXPECT_EQ(error_of(metadata("deepseek2", 27, 2048, 16)),
+            "deepseek2.attention.kv_lora_rank: missing");
+}
+
+TEST(Layout, ReadsWindowsOfFamiliesWithoutTensors) {
+  const auto windowed = [](const std::string& arch, uint32_t layers, uint32_t window) {
+    Writer writer = metadata(arch, layers, 64, 4);
+    writer.u32(arch + ".attention.sliding_window", window);
+    return read(writer)->groups;
+  };
+  // Mistral 7B's first version and Phi 3 have one in all layers; gpt-oss in every other.
+  EXPECT_EQ(windowed("llama", 4, 4096), (std::vector<LayoutGroup>{{4, 4, 16, 16, 4096}}));
+  EXPECT_EQ(windowed("phi3", 4, 2047), (std::vector<LayoutGroup>{{4, 4, 16, 16, 2047}}));
+  EXPECT_EQ(windowed("phi3", 4, 262144), (std::vector<LayoutGroup>{{4, 4, 16, 16, 0}}));
+  EXPECT_EQ(windowed("gpt-oss", 4, 128),
+            (std::vector<LayoutGroup>{{2, 4, 16, 16, 128}, {2, 4, 16, 16, 0}}));
+  EXPECT_EQ(windowed("olmo2", 8, 4096),
+            (std::vector<LayoutGroup>{{6, 4, 16, 16, 4096}, {2, 4, 16, 16, 0}}));
+  EXPECT_EQ(read(metadata("olmo2", 8, 64, 4))->groups,
+            (std::vector<LayoutGroup>{{8, 4, 16, 16, 0}}));
+}
+
+TEST(Layout, CountsNothingForLayersThatReadOthersRows) {
+  Writer writer = metadata("gemma3n", 35, 2048, 8);
+  writer.u32("gemma3n.attention.head_count_kv", 2)
+      .u32("gemma3n.attention.key_length", 256)
+      .u32("gemma3n.attention.value_length", 256)
+      .u32("gemma3n.attention.sliding_window", 512)
+      .u32("gemma3n.attention.shared_kv_layers", 15);
+  const auto layout = read(writer);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_EQ(layout->groups,
+            (std::vector<LayoutGroup>{{16, 2, 256, 256, 512}, {4, 2, 256, 256, 0}}));
+  EXPECT_EQ(layout->layers_sharing, 15u);
+  writer.u32("gemma3n.attention.key_length_mla", 1);
+  EXPECT_NE(error_of(writer).find("the planner does not know this kind of layers"),
+            std::string::npos);
+}
+
+Writer with_state_space(Writer writer, const std::string& arch, uint32_t inner, uint32_t state,
+                        uint32_t groups) {
+  writer.u32(arch + ".ssm.inner_size", inner)
+      .u32(arch + ".ssm.state_size", state)
+      .u32(arch + ".ssm.conv_kernel", 4)
+      .u32(arch + ".ssm.group_count", groups);
+  return writer;
+}
+
+TEST(Layout, KeepsAStateInLayersWithoutHeads) {
+  Writer jamba = with_state_space(metadata("jamba", 4, 64, 4), "jamba", 128, 16, 0);
+  jamba.array<int32_t>("jamba.attention.head_count_kv", Writer::kI32, {0, 0, 2, 0});
+  const auto layout = read(jamba);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_EQ(layout->groups, (std::vector<LayoutGroup>{{1, 2, 16, 16, 0}}));
+  EXPECT_EQ(layout->states, (std::vector<StateGroup>{{3, 3 * 128 + 16 * 128}}));
+
+  // Of Nemotron-H's layers some are feed-forward alone: they have a width of their own.
+  Writer nemotron = with_state_space(metadata("nemotron_h", 4, 64, 4), "nemotron_h", 128, 16, 2);
+  nemotron.array<int32_t>("nemotron_h.attention.head_count_kv", Writer::kI32, {0, 0, 2, 0})
+      .array<int32_t>("nemotron_h.feed_forward_length", Writer::kI32, {0, 256, 0, 0});
+  EXPECT_EQ(read(nemotron)->states,
+            (std::vector<StateGroup>{{2, 3 * (128 + 2 * 2 * 16) + 16 * 128}}));
+
+  Writer next = with_state_space(metadata("qwen3next", 8, 64, 4), "qwen3next", 128, 16, 2);
+  EXPECT_EQ(read(next)->groups, (std::vector<LayoutGroup>{{2, 4, 16, 16, 0}}));
+  EXPECT_EQ(read(next)->states, (std::vector<StateGroup>{{6, 3 * (128 + 2 * 2 * 16) + 16 * 128}}));
+
+  Writer both = with_state_space(metadata("falcon-h1", 3, 64, 4), "falcon-h1", 128, 16, 1);
+  EXPECT_EQ(read(both)->groups, (std::vector<LayoutGroup>{{3, 4, 16, 16, 0}}));
+  EXPECT_EQ(read(both)->states.front().layers, 3u);
+
+  Writer pure = with_state_space(metadata("mamba2", 5, 64, 4), "mamba2", 128, 16, 1);
+  EXPECT_TRUE(read(pure)->groups.empty());
+  EXPECT_EQ(read(pure)->states.front().layers, 5u);
+
+  Writer convolutions = metadata("lfm2", 3, 64, 4);
+  convolutions.u32("lfm2.shortconv.l_cache", 3)
+      .array<int32_t>("lfm2.attention.head_count_kv", Writer::kI32, {0, 2, 0});
+  EXPECT_EQ(read(convolutions)->states, (std::vector<StateGroup>{{2, 2 * 64}}));
+  EXPECT_EQ(read(convolutions)->groups, (std::vector<LayoutGroup>{{1, 2, 16, 16, 0}}));
+}
+
+TEST(Layout, RefusesAStateOfAbsurdSizeAndEncoderDecoders) {
+  const Writer vast =
+      with_state_space(metadata("mamba2", 5, 64, 4), "mamba2", 1U << 31, 1U << 31, 1);
+  EXPECT_NE(error_of(vast).find("a state of more than 1099511627776 values"), std::string::npos);
+  EXPECT_NE(error_of(metadata("t5", 4, 64, 4)).find("'t5' is an encoder-decoder"),
+            std::string::npos);
+}
+
 TEST(Layout, IsAnErrorWhereItIsNotKnown) {
   EXPECT_NE(error_of(metadata("mamba", 4, 64, 4))
                 .find("general.architecture at offset 52: the planner does not know the layout"),

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "base/bytes.h"
-#include "base/json.h"
 #include "planner/numbers.h"
 
 namespace pagewise::planner {
@@ -81,8 +80,12 @@ std::vector<std::string> wrapped(std::string_view text) {
 std::string group_text(const LayoutGroup& group) {
   std::string dims = std::to_string(group.key_dim);
   if (group.value_dim == 0) {
-    dims += " (K, of which V is a part)";
-  } else if (group.value_dim != group.key_dim) {
+    return fmt::format(
+        "{} {} x 1 latent row x {}{}", group.layers, group.layers == 1 ? "layer" : "layers", dims,
+        group.window == 0 ? std::string()
+                          : fmt::format(", the last {} positions", grouped(group.window)));
+  }
+  if (group.value_dim != group.key_dim) {
     dims = fmt::format("{} (K) and {} (V)", group.key_dim, group.value_dim);
   }
   return fmt::format(
@@ -105,6 +108,14 @@ std::string layout_text(const PlanInput& input, const Plan& plan) {
     }
     const auto& groups = input.layout->groups;
     for (const LayoutGroup& group : groups) out += "  " + group_text(group) + '\n';
+    if (input.layout->layers_sharing > 0) {
+      out += fmt::format("  {} layers that read the rows of others and keep none\n",
+                         input.layout->layers_sharing);
+    }
+    for (const StateGroup& group : input.layout->states) {
+      out += fmt::format("  {} {} with a state of {} values, whatever the length\n", group.layers,
+                         group.layers == 1 ? "layer" : "layers", grouped(group.values));
+    }
     out += fmt::format("  K {}, V {}", input.key_format->name, input.value_format->name);
     for (const KvFormat* format : {input.key_format, input.value_format}) {
       if (format->served) continue;
@@ -114,15 +125,69 @@ std::string layout_text(const PlanInput& input, const Plan& plan) {
     out += '\n';
   }
   const uint64_t token = plan.cost->token_bytes();
-  out += fmt::format("  {} bytes of KV a token ({}); blocks of {} tokens, {} each\n",
-                     grouped(token), format_size(token), plan.cost->block_tokens(),
-                     format_size(plan.cost->block_bytes()));
+  if (token > 0) {
+    out += fmt::format("  {} bytes of KV a token ({}); blocks of {} tokens, {} each\n",
+                       grouped(token), format_size(token), plan.cost->block_tokens(),
+                       format_size(plan.cost->block_bytes()));
+  }
+  if (plan.cost->state_bytes() > 0) {
+    out += fmt::format("  {} bytes of state a sequence ({}), {} bytes a value\n",
+                       grouped(plan.cost->state_bytes()), format_size(plan.cost->state_bytes()),
+                       input.state_value_bytes);
+  }
   if (plan.weight_bytes) {
     out += fmt::format("  weights {}", format_size(*plan.weight_bytes));
     if (plan.crossover_tokens) {
       out += fmt::format("; from {} tokens on KV is larger", grouped(*plan.crossover_tokens));
     }
     out += '\n';
+    if (input.batches.size() > 1 || input.batches.front() != 1) {
+      for (const Crossover& crossover : plan.crossovers) {
+        out += fmt::format("  {} at once: from {} tokens each\n", grouped(crossover.batch),
+                           grouped(crossover.tokens));
+      }
+    }
+  }
+  return out;
+}
+
+std::string percent_of_one(double share) {
+  return fmt::format("{:g} %", std::round(share * 1000) / 10);
+}
+
+std::string device_text(const PlanInput& input) {
+  if (!input.device) return {};
+  const DevicePlan& device = *input.device;
+  const EngineRule& rule = *device.input.engine;
+  std::string out = fmt::format("{} on {} {} of {}\n", rule.name, grouped(device.input.devices),
+                                device.input.devices == 1 ? "device" : "devices",
+                                format_size(device.input.device_bytes));
+  Table table({kLeft, kRight});
+  std::string usable = "it may take";
+  if (rule.basis == ShareBasis::kDevice && device.share < 1) {
+    usable += fmt::format(" ({})", percent_of_one(device.share));
+  }
+  if (rule.margin_bytes > 0) {
+    usable += fmt::format(" (all but {} of each)", format_size(rule.margin_bytes));
+  }
+  table.row({usable, format_size(device.usable_bytes)});
+  table.row({"weights", format_size(device.weight_bytes)});
+  table.row({"working memory", format_size(device.working_bytes)});
+  table.row({rule.basis == ShareBasis::kRest
+                 ? fmt::format("KV ({} of the rest)", percent_of_one(device.share))
+                 : std::string("KV"),
+             format_size(device.kv_bytes)});
+  if (device.kv_bytes_distinct != device.kv_bytes) {
+    table.row(
+        {"KV, copies on several devices counted once", format_size(device.kv_bytes_distinct)});
+  }
+  out += table.text();
+  out += fmt::format("  note: {}\n", rule.note);
+  if (!rule.pages) {
+    out += fmt::format(
+        "  note: {} reserves each request's whole context; what is said of blocks "
+        "is what paging would give\n",
+        rule.name);
   }
   return out;
 }
@@ -144,6 +209,9 @@ std::string rows_text(const PlanInput& input, const Plan& plan) {
   if (show_paged) add_column("in whole blocks");
   if (input.memory) {
     add_column(fmt::format("at once in {}", format_size(*input.memory)));
+    if (input.prefix_tokens) {
+      add_column(fmt::format("sharing {} tokens", grouped(*input.prefix_tokens)));
+    }
     add_column("batch fits");
   }
   Table table(columns);
@@ -154,6 +222,7 @@ std::string rows_text(const PlanInput& input, const Plan& plan) {
     if (show_paged) cells.push_back(mib(row.paged_bytes));
     if (input.memory) {
       cells.push_back(grouped(*row.sequences_max));
+      if (row.sequences_sharing_max) cells.push_back(grouped(*row.sequences_sharing_max));
       cells.push_back(row.paged_bytes <= *input.memory ? "yes" : "no");
     }
     table.row(std::move(cells));
@@ -172,7 +241,7 @@ std::string rows_text(const PlanInput& input, const Plan& plan) {
 
 std::string mix_text(const PlanInput& input, const Plan& plan) {
   if (!plan.mix) return {};
-  const MixPlan& mix = *plan.mix;
+  const PopulationPlan& mix = *plan.mix;
   std::string out = fmt::format("{} requests at the same time\n", grouped(input.requests.size()));
   Table table({kLeft, kRight, kLeft});
   table.row({"reserving every maximum", mib(mix.naive_bytes), ""});
@@ -191,6 +260,101 @@ std::string mix_text(const PlanInput& input, const Plan& plan) {
     out += fmt::format("  requests like these at once in {}: {} reserved, {} in blocks\n",
                        format_size(*input.memory), grouped(*mix.sequences_naive),
                        grouped(*mix.sequences_paged));
+  }
+  return out;
+}
+
+std::string lengths_text(const PlanInput& input, const Plan& plan) {
+  if (!plan.lengths) return {};
+  const PopulationPlan& lengths = *plan.lengths;
+  std::string out =
+      fmt::format("{} requests: {} tokens on average, {} at most; each may become {}\n",
+                  grouped(lengths.requests), grouped(lengths.tokens_mean),
+                  grouped(lengths.tokens_max), grouped(plan.reserve_tokens));
+  const auto each = [&](uint64_t bytes) { return mib(bytes / lengths.requests); };
+  Table table({kLeft, kRight, kLeft});
+  table.row({"on average, reserving what it may become", each(lengths.naive_bytes), ""});
+  table.row({"used by real tokens", each(lengths.used_bytes), ""});
+  table.row({"wasted by reserving", each(lengths.wasted_bytes),
+             fmt::format("{} %", percent(lengths.wasted_bytes, lengths.naive_bytes))});
+  const uint64_t slack = lengths.paged_bytes - lengths.used_bytes;
+  table.row({fmt::format("in blocks of {}", plan.cost->block_tokens()), each(lengths.paged_bytes),
+             fmt::format("{} % of slack", percent(slack, lengths.paged_bytes))});
+  out += table.text();
+  if (input.memory) {
+    out += fmt::format("  at once in {}: {} reserved, {} in blocks", format_size(*input.memory),
+                       grouped(*lengths.sequences_naive), grouped(*lengths.sequences_paged));
+    if (lengths.sequences_sharing) {
+      out += fmt::format(", {} with a common prefix of {} tokens",
+                         grouped(*lengths.sequences_sharing), grouped(*input.prefix_tokens));
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+std::string waste_text(const PlanInput& input, const Plan& plan) {
+  if (plan.waste.empty()) return {};
+  const PopulationPlan& of = plan.lengths ? *plan.lengths : *plan.mix;
+  std::vector<Table::Align> columns = {kLeft, kRight, kRight, kRight};
+  std::vector<std::string> head = {"waste", "taken", "holds no token", "share"};
+  if (input.memory) {
+    columns.push_back(kRight);
+    head.push_back(fmt::format("at once in {}", format_size(*input.memory)));
+  }
+  Table table(columns);
+  table.row(head);
+  const auto add = [&](std::string name, uint64_t taken, uint64_t empty,
+                       std::optional<uint64_t> sequences) {
+    std::vector<std::string> cells = {
+        std::move(name), format_size(taken), format_size(empty),
+        fmt::format(
+            "{:.1f} %",
+            taken == 0 ? 0.0 : 100.0 * static_cast<double>(empty) / static_cast<double>(taken))};
+    if (sequences) cells.push_back(grouped(*sequences));
+    table.row(std::move(cells));
+  };
+  add("reserved", of.naive_bytes, of.wasted_bytes, of.sequences_naive);
+  for (const WasteRow& row : plan.waste) {
+    add(fmt::format("blocks of {}", row.block_tokens), row.paged_bytes, row.slack_bytes,
+        row.sequences);
+  }
+  return table.text();
+}
+
+std::string reach_text(const PlanInput& input, const Plan& plan) {
+  if (!plan.reach) return {};
+  const Reach& reach = *plan.reach;
+  std::string out = fmt::format("{} at once are wanted in {}: {} fit\n", grouped(reach.wanted),
+                                format_size(*input.memory), grouped(reach.sequences));
+  Table table({kLeft, kLeft, kRight, kRight, kLeft, kLeft});
+  table.row({"with", "", "fit", fmt::format("{} take", grouped(reach.wanted)), "reached", ""});
+  for (const ReachOption& option : reach.options) {
+    table.row({option.by, option.value, grouped(option.sequences), format_size(option.memory_bytes),
+               option.reached ? "yes" : "no", option.served ? "" : "not served yet"});
+  }
+  return out + table.text();
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 120) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string timed_text(const PlanInput& input, const Plan& plan) {
+  if (!plan.bill->timed) return {};
+  const TimedBill& timed = *plan.bill->timed;
+  std::string out = fmt::format(
+      "  a call every {}, entries live {} after their last use\n"
+      "    on the beat: {} writes, {} billed tokens\n"
+      "    at random, the same on average: {:.1f} % hits, {} billed tokens\n",
+      seconds_text(input.timing->gap_s), seconds_text(input.timing->ttl_s),
+      grouped(timed.even_writes), grouped(timed.even_billed_tokens), 100 * timed.random_hit_share,
+      grouped(timed.random_billed_tokens));
+  if (timed.random_gap_max_s) {
+    out += fmt::format("    random calls gain while they come every {} or oftener\n",
+                       seconds_text(*timed.random_gap_max_s));
   }
   return out;
 }
@@ -218,6 +382,10 @@ std::string bill_text(const PlanInput& input, const Plan& plan) {
   } else {
     out += "  at these prices caching never pays\n";
   }
+  out += timed_text(input, plan);
+  if (plan.prefix_bytes) {
+    out += fmt::format("  kept, the prefix takes {} of KV\n", format_size(*plan.prefix_bytes));
+  }
   return out;
 }
 
@@ -234,6 +402,14 @@ std::string fixes_text(const PlanInput& input, const Plan& plan) {
     out += fmt::format("Does not fit: the requests need {} in blocks, and {} are there.\n",
                        format_size(plan.mix->paged_bytes), format_size(*input.memory));
   }
+  if (plan.lengths && *plan.lengths->sequences_paged == 0) {
+    out += fmt::format("Does not fit: not one request of average length, and {} are there.\n",
+                       format_size(*input.memory));
+  }
+  if (plan.reach && plan.reach->sequences < plan.reach->wanted) {
+    out += fmt::format("Does not fit: {} at once are wanted, and {} fit.\n",
+                       grouped(plan.reach->wanted), grouped(plan.reach->sequences));
+  }
   if (plan.fixes.empty()) return out;
   Table table({kLeft, kLeft, kLeft});
   table.row({"fix", "effect", "cost"});
@@ -245,65 +421,19 @@ std::string fixes_text(const PlanInput& input, const Plan& plan) {
   return out + "What helps, cheapest first:\n" + table.text();
 }
 
-json::object row_json(const PlanRow& row) {
-  json::object out;
-  out["tokens"] = row.tokens;
-  out["batch"] = row.batch;
-  out["kv_bytes"] = row.kv_bytes;
-  if (row.paged_bytes != row.kv_bytes) out["paged_bytes"] = row.paged_bytes;
-  if (row.sequences_max) out["max_sequences"] = *row.sequences_max;
-  return out;
-}
-
 }  // namespace
 
 std::string plan_text(const PlanInput& input, const Plan& plan) {
   std::string out;
   for (const std::string& part :
-       {layout_text(input, plan), rows_text(input, plan), mix_text(input, plan),
+       {layout_text(input, plan), device_text(input), rows_text(input, plan), mix_text(input, plan),
+        lengths_text(input, plan), waste_text(input, plan), reach_text(input, plan),
         bill_text(input, plan), fixes_text(input, plan)}) {
     if (part.empty()) continue;
     if (!out.empty()) out += '\n';
     out += part;
   }
   return out;
-}
-
-std::string plan_json(const Plan& plan) {
-  json::object out;
-  if (!plan.rows.empty()) {
-    json::array rows;
-    for (const PlanRow& row : plan.rows) rows.push_back(row_json(row));
-    out["rows"] = std::move(rows);
-  }
-  if (plan.rows.size() == 1) {
-    for (const auto& field : row_json(plan.rows.front())) out[field.key()] = field.value();
-  }
-  if (plan.cost) out["kv_bytes_per_token"] = plan.cost->token_bytes();
-  if (plan.mix) {
-    out["naive_bytes"] = plan.mix->naive_bytes;
-    out["used_bytes"] = plan.mix->used_bytes;
-    out["wasted_bytes"] = plan.mix->wasted_bytes;
-    out["paged_bytes"] = plan.mix->paged_bytes;
-    if (plan.mix->sequences_naive) out["max_requests_naive"] = *plan.mix->sequences_naive;
-    if (plan.mix->sequences_paged) out["max_requests_paged"] = *plan.mix->sequences_paged;
-  }
-  if (plan.bill) {
-    out["uncached_tokens"] = plan.bill->uncached_tokens;
-    out["billed_tokens"] = plan.bill->billed_tokens;
-    if (plan.bill->break_even_calls) out["break_even_calls"] = *plan.bill->break_even_calls;
-  }
-  if (plan.weight_bytes) out["weight_bytes"] = *plan.weight_bytes;
-  if (plan.crossover_tokens) out["crossover_tokens"] = *plan.crossover_tokens;
-  if (plan.fits) out["fits"] = *plan.fits;
-  if (plan.fits && !*plan.fits) {
-    json::array fixes;
-    for (const Fix& fix : plan.fixes) {
-      fixes.push_back(json::object{{"fix", fix.fix}, {"effect", fix.effect}, {"cost", fix.cost}});
-    }
-    out["fixes"] = std::move(fixes);
-  }
-  return json::serialize(out);
 }
 
 }  // namespace pagewise::planner

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/bytes.h"
@@ -30,6 +31,8 @@ Plan plan_of(const PlanInput& input) {
   EXPECT_TRUE(plan.has_value()) << plan.error().message;
   return std::move(plan).value();
 }
+
+std::string json_of(const PlanInput& input) { return plan_json(input, plan_of(input)); }
 
 std::string error_of(const PlanInput& input) {
   const auto plan = make_plan(input);
@@ -371,7 +374,7 @@ TEST(Plan, SurvivesRandomQuestionsOfAnySize) {
         EXPECT_FALSE(plan.error().message.empty());
         continue;
       }
-      EXPECT_TRUE(parse_json(plan_json(*plan)).has_value());
+      EXPECT_TRUE(parse_json(plan_json(input, *plan)).has_value());
       EXPECT_FALSE(plan_text(input, *plan).empty());
       EXPECT_EQ(plan->fits == false, !plan->fixes.empty());
     }
@@ -380,14 +383,18 @@ TEST(Plan, SurvivesRandomQuestionsOfAnySize) {
 
 TEST(PlanJson, LeavesOutWhatDoesNotApply) {
   PlanInput input = classic_7b();
-  EXPECT_EQ(plan_json(plan_of(input)), R"({"kv_bytes_per_token":524288})");
+  const std::string layout =
+      R"("kv_bytes_per_token":524288,"groups":[{"layers":32,"kv_heads":32,"key_dim":128,)"
+      R"("value_dim":128,"window":0,"bytes_per_token":524288}])";
+  EXPECT_EQ(json_of(input), "{" + layout + "}");
   input.tokens = {2048};
-  EXPECT_EQ(plan_json(plan_of(input)),
+  EXPECT_EQ(json_of(input),
             R"({"rows":[{"tokens":2048,"batch":1,"kv_bytes":1073741824}],"tokens":2048,"batch":1,)"
-            R"("kv_bytes":1073741824,"kv_bytes_per_token":524288})");
+            R"("kv_bytes":1073741824,)" +
+                layout + "}");
   input.batches = {1, 2};
   input.memory = 3 * kGiB;
-  const auto parsed = parse_json(plan_json(plan_of(input)));
+  const auto parsed = parse_json(json_of(input));
   ASSERT_TRUE(parsed.has_value());
   const json::object& object = parsed->as_object();
   EXPECT_EQ(object.at("rows").as_array().size(), 2u);
@@ -398,7 +405,7 @@ TEST(PlanJson, LeavesOutWhatDoesNotApply) {
 }
 
 TEST(PlanJson, CarriesTheFixes) {
-  const auto parsed = parse_json(plan_json(plan_of(twelve_of_8k())));
+  const auto parsed = parse_json(json_of(twelve_of_8k()));
   ASSERT_TRUE(parsed.has_value());
   const json::object& object = parsed->as_object();
   EXPECT_EQ(object.at("fits").as_bool(), false);
@@ -427,6 +434,101 @@ TEST(PlanText, TellsWhereKvOutgrowsTheWeights) {
   EXPECT_EQ(plan.crossover_tokens, 14 * kGiB / 524288 + 1);
   EXPECT_NE(plan_text(input, plan).find("weights 14.0 GiB; from 28,673 tokens on KV is larger"),
             std::string::npos);
+}
+
+TEST(PlanText, SpeaksOfLatentRowsStatesAndLayersThatShare) {
+  PlanInput input = classic_7b();
+  input.layout->groups = {{.layers = 27, .kv_heads = 1, .key_dim = 576, .value_dim = 0}};
+  input.layout->states = {{.layers = 3, .values = 1000}};
+  input.layout->layers_sharing = 5;
+  const std::string text = plan_text(input, plan_of(input));
+  EXPECT_NE(text.find("27 layers x 1 latent row x 576"), std::string::npos) << text;
+  EXPECT_NE(text.find("5 layers that read the rows of others"), std::string::npos);
+  EXPECT_NE(text.find("3 layers with a state of 1,000 values"), std::string::npos);
+  EXPECT_NE(text.find("12,000 bytes of state a sequence (11.7 KiB), 4 bytes a value"),
+            std::string::npos);
+}
+
+TEST(Plan, CountsHowManyShareAPrefixAsBlocksTakenOneByOneWould) {
+  const uint64_t seed = 20261202;
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  Prng prng(seed);
+  for (int round = 0; round < 50; ++round) {
+    PlanInput input = classic_7b();
+    input.block_tokens = uint32_t{16} << prng.below(4);
+    input.tokens = {1 + prng.below(3000)};
+    input.prefix_tokens = 1 + prng.below(4000);
+    input.memory = (1 + prng.below(200)) * 64 * kMiB;
+    const KvCost cost = **cost_of(input);
+    // The last token of a sequence is its own, whatever the prefix.
+    const uint64_t prefix = std::min(*input.prefix_tokens, input.tokens[0] - 1);
+    uint64_t fitting = 0;
+    while (cost.paged_sharing(input.tokens[0], fitting + 1, prefix) <= *input.memory) ++fitting;
+    EXPECT_EQ(plan_of(input).rows[0].sequences_sharing_max, fitting);
+  }
+}
+
+TEST(Plan, FindsWhereABatchOutgrowsTheWeights) {
+  PlanInput input = classic_7b();
+  input.tokens = {1024};
+  input.batches = {1, 16, 3};
+  input.weight_bytes = 14 * kGiB;
+  const Plan plan = plan_of(input);
+  ASSERT_EQ(plan.crossovers.size(), 3u);
+  for (const Crossover& crossover : plan.crossovers) {
+    EXPECT_GT(crossover.batch * crossover.tokens * 524288, 14 * kGiB);
+    EXPECT_LE(crossover.batch * (crossover.tokens - 1) * 524288, 14 * kGiB);
+  }
+  EXPECT_NE(plan_text(input, plan).find("16 at once: from 1,793 tokens each"), std::string::npos);
+}
+
+TEST(Plan, NamesWhatIsWrongWithQuestionsAboutManyRequests) {
+  PlanInput input = classic_7b();
+  input.waste = true;
+  EXPECT_NE(error_of(input).find("--waste needs --requests"), std::string::npos);
+  input = classic_7b();
+  input.reserve_tokens = 4096;
+  EXPECT_NE(error_of(input).find("--max-tokens needs --lengths"), std::string::npos);
+  input.lengths = {{100, 1}, {5000, 2}};
+  EXPECT_EQ(error_of(input), "--max-tokens: 4096 is less than the longest request, 5000");
+  input = classic_7b();
+  input.users = 12;
+  EXPECT_NE(error_of(input).find("--users needs --memory"), std::string::npos);
+  input.memory = kGiB;
+  input.tokens = {1024, 2048};
+  EXPECT_NE(error_of(input).find("--users needs one length"), std::string::npos);
+  input.users = 0;
+  EXPECT_EQ(error_of(input), "--users: 0 is not in 1 to 1073741824");
+  input = classic_7b();
+  input.timing = CallTiming{.gap_s = 1, .ttl_s = 300};
+  EXPECT_EQ(error_of(input), "--every and --ttl need --calls");
+}
+
+TEST(Plan, FindsWhatReachesTwelveUsers) {
+  PlanInput input = twelve_of_8k();
+  input.users = 12;
+  input.batches = {1};
+  const Plan plan = plan_of(input);
+  EXPECT_EQ(plan.fits, false);
+  EXPECT_EQ(plan.reach->sequences, 7u);
+  const auto option = [&](std::string_view by, std::string_view value) {
+    for (const ReachOption& option : plan.reach->options) {
+      if (option.by == by && option.value == value) return option;
+    }
+    ADD_FAILURE() << by << " " << value;
+    return ReachOption();
+  };
+  // design.md, section 1: q8_0 lets 14 of them fit, 12 fit while their lengths are at most 5,120,
+  // and f16 needs 48 GiB.
+  EXPECT_EQ(option("KV type", "f16").sequences, 7u);
+  EXPECT_FALSE(option("KV type", "f16").reached);
+  EXPECT_EQ(option("KV type", "f16").memory_bytes, 48 * kGiB);
+  EXPECT_EQ(option("KV type", "q8_0").sequences, 14u);
+  EXPECT_TRUE(option("KV type", "q8_0").reached);
+  EXPECT_FALSE(option("KV type", "q4_0").served);
+  EXPECT_EQ(option("block size", "128").sequences, 7u);
+  EXPECT_EQ(option("context cap", "5,120 tokens").sequences, 12u);
+  EXPECT_EQ(option("memory", "48.0 GiB").sequences, 12u);
 }
 
 }  // namespace

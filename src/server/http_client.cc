@@ -24,14 +24,14 @@ constexpr uint64_t kAnswerBytesMax = 64U << 20;
 /// One call from beginning to end; `failed` says what went wrong.
 class Call {
  public:
-  Call(const ServerUrl& server, std::string_view path, const std::vector<HttpHeader>& headers,
-       std::string_view body)
+  Call(http::verb verb, const ServerUrl& server, std::string_view path,
+       const std::vector<HttpHeader>& headers, std::string_view body)
       : resolver_(io_), socket_(io_) {
     const std::string host =
         server.host.find(':') == std::string::npos ? server.host : "[" + server.host + "]";
-    request_ = {http::verb::post, server.prefix + std::string(path), 11};
+    request_ = {verb, server.prefix + std::string(path), 11};
     request_.set(http::field::host, host + ":" + server.port);
-    request_.set(http::field::content_type, "application/json");
+    if (verb == http::verb::post) request_.set(http::field::content_type, "application/json");
     request_.set(http::field::connection, "close");
     for (const HttpHeader& header : headers) request_.set(header.name, header.value);
     request_.body() = body;
@@ -87,6 +87,13 @@ class Call {
   bool ended_ = false;
 };
 
+/// An error says whom it is about.
+Result<HttpAnswer> named(const ServerUrl& server, Result<HttpAnswer> answer) {
+  if (answer) return answer;
+  return Error{ErrorCode::kIo,
+               fmt::format("{}:{}: {}", server.host, server.port, answer.error().message)};
+}
+
 }  // namespace
 
 Result<ServerUrl> parse_server_url(std::string_view url) {
@@ -135,10 +142,13 @@ Result<ServerUrl> parse_server_url(std::string_view url) {
 Result<HttpAnswer> http_post(const ServerUrl& server, std::string_view path,
                              const std::vector<HttpHeader>& headers, std::string_view body,
                              std::chrono::seconds time_limit) {
-  Result<HttpAnswer> answer = Call(server, path, headers, body).run(time_limit);
-  if (answer) return answer;
-  return Error{ErrorCode::kIo,
-               fmt::format("{}:{}: {}", server.host, server.port, answer.error().message)};
+  return named(server, Call(http::verb::post, server, path, headers, body).run(time_limit));
+}
+
+Result<HttpAnswer> http_get(const ServerUrl& server, std::string_view path,
+                            const std::vector<HttpHeader>& headers,
+                            std::chrono::seconds time_limit) {
+  return named(server, Call(http::verb::get, server, path, headers, "").run(time_limit));
 }
 
 }  // namespace pagewise::server

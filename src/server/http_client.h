@@ -32,4 +32,9 @@ Result<HttpAnswer> http_post(const ServerUrl& server, std::string_view path,
                              const std::vector<HttpHeader>& headers, std::string_view body,
                              std::chrono::seconds time_limit);
 
+/// The same for what a GET answers.
+Result<HttpAnswer> http_get(const ServerUrl& server, std::string_view path,
+                            const std::vector<HttpHeader>& headers,
+                            std::chrono::seconds time_limit);
+
 }  // namespace pagewise::server

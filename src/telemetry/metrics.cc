@@ -132,6 +132,16 @@ struct Metrics::Impl {
 
     pool_memory = &gauge("pagewise_kv_pool_bytes", "Memory that the KV pool may take.");
     committed_memory = &gauge("pagewise_kv_committed_bytes", "Memory that KV blocks take now.");
+    gauge("pagewise_weight_bytes", "Memory of the weights.")
+        .Set(static_cast<double>(info.weight_bytes));
+    gauge("pagewise_working_bytes", "Memory that computing takes beside weights and KV.")
+        .Set(static_cast<double>(info.working_bytes));
+    // The name that Prometheus' own clients give it, which have no labels.
+    resident = &prometheus::BuildGauge()
+                    .Name("process_resident_memory_bytes")
+                    .Help("Memory of the process that is in the machine's.")
+                    .Register(registry)
+                    .Add({});
     context = &gauge("pagewise_context_max_tokens", "Served context: it follows the pool.");
     resizes = &counter("pagewise_kv_pool_resizes_total", "Times the KV pool was resized.");
     queue_refused = &prometheus::BuildCounter()
@@ -221,7 +231,7 @@ struct Metrics::Impl {
   Histogram *request_prompt, *request_computed, *request_generation, *request_n, *request_max;
   Gauge *running, *waiting, *usage, *blocks_live, *blocks_cached, *blocks_free, *blocks_pool,
       *blocks_leased;
-  Gauge *slack, *naive, *pool_memory, *committed_memory, *context;
+  Gauge *slack, *naive, *pool_memory, *committed_memory, *resident, *context;
   Counter *resizes, *queue_refused, *key_requests_refused, *key_tokens_refused;
   prometheus::Family<Gauge>* config_family = nullptr;
   Gauge* config = nullptr;
@@ -334,6 +344,7 @@ std::string Metrics::render(const EngineSnapshot& now) {
   raise(impl_->resizes, now.pool_resizes);
   impl_->pool_memory->Set(static_cast<double>(now.pool_bytes));
   impl_->committed_memory->Set(static_cast<double>(now.committed_bytes));
+  impl_->resident->Set(static_cast<double>(now.resident_bytes));
   impl_->context->Set(now.context_max);
   if (now.pool_resizes > 0 && (now.blocks_pool != impl_->shown.blocks_pool ||
                                now.context_max != impl_->shown.context_max)) {

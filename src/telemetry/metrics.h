@@ -29,6 +29,8 @@ struct StaticInfo {
   std::string kv_type;
   bool prefix_cache = true;
   std::vector<GroupInfo> groups;
+  uint64_t weight_bytes = 0;   // of memory
+  uint64_t working_bytes = 0;  // that computing takes beside weights and KV, from the start
 };
 
 /// One group at one moment.
@@ -58,6 +60,7 @@ struct EngineSnapshot {
   uint64_t tokens_held = 0;  // that can be kept in all
   uint32_t context_max = 0;
   uint64_t pool_resizes = 0;
+  uint64_t resident_bytes = 0;  // of the whole process; 0: not known
 };
 
 /// One finished request. Times in seconds; negative: it never got that far.

@@ -46,6 +46,19 @@ TEST(Metrics, ShowsTheEnginesNumbersUnderVllmsNames) {
   EXPECT_NE(text.find("num_gpu_blocks=\"100\""), std::string::npos);
 }
 
+TEST(Metrics, ShowsWhereTheMemoryOfTheProcessGoes) {
+  StaticInfo parts = info();
+  parts.weight_bytes = 5000;
+  parts.working_bytes = 700;
+  Metrics metrics(parts);
+  EngineSnapshot now;
+  now.resident_bytes = 9000;
+  const std::string text = metrics.render(now);
+  EXPECT_TRUE(has_line(text, "pagewise_weight_bytes{model_name=\"m\"} 5000")) << text;
+  EXPECT_TRUE(has_line(text, "pagewise_working_bytes{model_name=\"m\"} 700"));
+  EXPECT_TRUE(has_line(text, "process_resident_memory_bytes 9000"));
+}
+
 TEST(Metrics, ShowsEachGroupsPoolBesideTheSums) {
   StaticInfo two = info();
   two.tokens_held = 2048;

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the Pagewise server's process takes for a model beside its KV, from the header alone.
+#pragma once
+
+#include <cstdint>
+
+#include "model/spec.h"
+
+namespace pagewise::planner {
+
+struct ServerShape {
+  uint32_t step_tokens = 512;
+  uint32_t threads = 1;
+};
+
+/// Bytes that are in memory once the server has answered something. What grows with use is not in
+/// it: KV, tables of sines and cosines of the positions that were reached, further rows of logits.
+struct ServerMemory {
+  uint64_t weights = 0;     // as the file has them; packing changes them by less than a percent
+  uint64_t buffers = 0;     // rows of one step, and what each thread needs
+  uint64_t vocabulary = 0;  // the tokenizer's, and what sampling keeps of it
+  uint64_t program = 0;     // code, libraries, stacks
+
+  uint64_t sum() const { return weights + buffers + vocabulary + program; }
+};
+
+ServerMemory server_memory(const model::ModelSpec& spec, const ServerShape& shape);
+
+}  // namespace pagewise::planner
