@@ -12,6 +12,7 @@
 #include "cli/pool_size.h"
 #include "cli/process.h"
 #include "model/cpu_executor.h"
+#include "server/channels.h"
 #include "server/prompt.h"
 
 namespace pagewise::cli {
@@ -71,6 +72,32 @@ class AnswerSink final : public engine::RequestSink {
   std::optional<engine::Finished> finished_;
 };
 
+/// Of an answer in channels everything is shown, thoughts in front of the words; the words alone
+/// are the answer.
+class AnswerChannels {
+ public:
+  explicit AnswerChannels(std::string_view head) : splitter_(head) {}
+
+  /// Leaves the answer's own words in `piece` and returns what is to be shown.
+  std::string split(std::string& piece, bool ended) {
+    engine::Delta delta;
+    delta.text = std::move(piece);
+    if (ended) delta.finish = engine::FinishReason::kStop;
+    std::string shown = splitter_.take(delta);
+    thinks_ = thinks_ || !shown.empty();
+    if (thinks_ && !delta.text.empty()) {
+      shown += "\n\n";
+      thinks_ = false;
+    }
+    piece = std::move(delta.text);
+    return shown + piece;
+  }
+
+ private:
+  server::ChannelSplitter splitter_;
+  bool thinks_ = false;  // a thought was shown, and no word behind it
+};
+
 }  // namespace
 
 double Answer::tokens_per_second() const {
@@ -89,7 +116,9 @@ struct ChatEngine::Impl {
   std::unique_ptr<engine::Engine> engine;
 
   Status load();
-  Result<engine::Request> make_request(const std::vector<server::Turn>& turns) const;
+  /// `answer_head`: see server::Prompt.
+  Result<engine::Request> make_request(const std::vector<server::Turn>& turns,
+                                       std::string& answer_head) const;
 };
 
 Status ChatEngine::Impl::load() {
@@ -131,8 +160,8 @@ Status ChatEngine::Impl::load() {
   return Status::ok();
 }
 
-Result<engine::Request> ChatEngine::Impl::make_request(
-    const std::vector<server::Turn>& turns) const {
+Result<engine::Request> ChatEngine::Impl::make_request(const std::vector<server::Turn>& turns,
+                                                       std::string& answer_head) const {
   server::GenerationRequest wanted;
   wanted.format = server::Format::kMessages;
   wanted.turns = turns;
@@ -143,6 +172,8 @@ Result<engine::Request> ChatEngine::Impl::make_request(
                  prompt.error().message};
   }
   engine::Request request;
+  answer_head = std::move(prompt->answer_head);
+  if (served.reasoning.channels) request.control_text = server::channel_tokens(*model.tokenizer);
   request.prompt = std::move(prompt->tokens);
   request.cache.positions = std::move(prompt->positions);
   request.max_tokens =
@@ -163,7 +194,10 @@ Result<std::unique_ptr<ChatEngine>> ChatEngine::create(const ChatEngineOptions& 
 
 Result<Answer> ChatEngine::answer(const std::vector<server::Turn>& turns, Interrupts& interrupts,
                                   const std::function<void(std::string_view)>& show) {
-  PW_ASSIGN_OR_RETURN(engine::Request request, impl_->make_request(turns));
+  std::string head;
+  PW_ASSIGN_OR_RETURN(engine::Request request, impl_->make_request(turns, head));
+  std::optional<AnswerChannels> channels;
+  if (impl_->served.reasoning.channels) channels.emplace(head);
   const auto sink = std::make_shared<AnswerSink>(interrupts);
   interrupts.take_interrupt();  // one that was meant for something else
   PW_ASSIGN_OR_RETURN(const RequestId id, impl_->engine->submit(std::move(request), sink));
@@ -174,8 +208,9 @@ Result<Answer> ChatEngine::answer(const std::vector<server::Turn>& turns, Interr
     if (interrupts.take_suspend()) interrupts.suspend();
     if (interrupts.take_interrupt() || interrupts.leaving() != 0) impl_->engine->cancel(id);
     ended = sink->take(piece);
+    const std::string shown = channels ? channels->split(piece, ended) : piece;
     answer.text += piece;
-    if (!piece.empty()) show(piece);
+    if (!shown.empty()) show(shown);
   }
   sink->conclude(answer);
   if (!answer.finished.status && answer.finished.status.code() != ErrorCode::kCancelled) {

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "server/admin_access.h"
 #include "server/anthropic/parse.h"
+#include "server/channels.h"
 #include "server/diagnostics.h"
 #include "server/explain/explainer.h"
 #include "server/id_source.h"
@@ -369,10 +370,12 @@ class Api final : public Handler {
     // form from its first byte.
     const bool held = asked.grammar != nullptr || asked.tool_choice.use == ToolUse::kRequired;
     const bool may_think = !held && (!asked.continue_last || prompt.thought_open);
-    if (asked.format == Format::kCompletion || asked.thoughts == Thoughts::kInText || !may_think)
+    const bool split = setup_.model.reasoning.channels ? !held : may_think;
+    if (asked.format == Format::kCompletion || asked.thoughts == Thoughts::kInText || !split)
       return;
     context.reasoning = setup_.model.reasoning;
     context.thought_open = prompt.thought_open;
+    context.answer_head = prompt.answer_head;
     context.thoughts_omitted = asked.thoughts == Thoughts::kOmitted;
   }
 
@@ -498,6 +501,10 @@ class Api final : public Handler {
     if (asked.tool_choice.use != ToolUse::kNone && !asked.tools.empty()) {
       work.control_text =
           tools::control_tokens(setup_.model.tool_format.syntax(), *setup_.model.tokenizer);
+    }
+    if (setup_.model.reasoning.channels && asked.format != Format::kCompletion) {
+      const std::vector<TokenId> marks = channel_tokens(*setup_.model.tokenizer);
+      work.control_text.insert(work.control_text.end(), marks.begin(), marks.end());
     }
     work.ignore_eos = asked.ignore_eos;
     work.grammar = asked.grammar;

@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "server/channels.h"
+
 namespace pagewise::server {
 namespace {
 
@@ -124,6 +126,8 @@ std::string_view stop_label(FinishReason reason) {
   }
   return "none";
 }
+
+using Splitter = std::variant<ReasoningSplitter, ChannelSplitter>;
 
 class EngineExchange final : public Exchange {
  public:
@@ -257,17 +261,26 @@ class EngineExchange final : public Exchange {
   void split_thought(Delta& delta, Progress& progress) {
     if (splitters_.empty()) {
       splitters_.assign(std::size_t{setup_.context.prompts} * setup_.context.generated(),
-                        {setup_.context.reasoning, setup_.context.thought_open});
+                        new_splitter());
     }
-    ReasoningSplitter& splitter = splitters_[delta.choice];
-    const uint32_t before = splitter.thought_tokens();
-    const std::string thought = splitter.take(delta);
-    if (splitter.thought_tokens() == before) return;
-    if (whole_ != nullptr) {
-      whole_->thought(delta.choice, thought, splitter.thought_tokens());
-    } else {
-      stream_->thought(delta.choice, thought, splitter.thought_tokens(), progress.bytes);
-    }
+    std::visit(
+        [&](auto& splitter) {
+          const uint32_t before = splitter.thought_tokens();
+          const std::string thought = splitter.take(delta);
+          if (thought.empty() && splitter.thought_tokens() == before) return;
+          if (whole_ != nullptr) {
+            whole_->thought(delta.choice, thought, splitter.thought_tokens());
+          } else {
+            stream_->thought(delta.choice, thought, splitter.thought_tokens(), progress.bytes);
+          }
+        },
+        splitters_[delta.choice]);
+  }
+
+  Splitter new_splitter() const {
+    const ResponseContext& context = setup_.context;
+    if (context.reasoning.channels) return ChannelSplitter(context.answer_head);
+    return ReasoningSplitter(context.reasoning, context.thought_open);
   }
 
   void on_finished(uint32_t prompt, const Finished& finished, Progress& progress) {
@@ -446,7 +459,7 @@ class EngineExchange final : public Exchange {
     TimeNs at = 0;
   };
   std::vector<Seen> choice_seen_;
-  std::vector<ReasoningSplitter> splitters_;  // by choice, of all prompts
+  std::vector<Splitter> splitters_;  // by choice, of all prompts
   uint64_t max_tokens_ = 0;
   TimeNs started_at_ = 0;
   TimeNs first_at_ = 0;  // when the engine gave the first delta

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/channels.h"
 #include "server/system_turns.h"
 #include "server/tools/conversation.h"
 #include "text/detokenizer.h"
@@ -55,8 +56,17 @@ std::optional<ApiError> check_bytes(std::size_t bytes, const GenerationRequest& 
   return check_count(count, "at least ", request, model);
 }
 
-/// Of the answer's own beginning: what the template writes behind the last word of the
-/// conversation, or what is to be continued. Marks in anybody else's text are text.
+/// What the template writes behind the last word of the conversation.
+std::string_view written_last(const text::ProvenancedText& rendered) {
+  uint32_t last = 0;
+  for (const text::OriginSpan& span : rendered.spans) {
+    if (span.origin != text::kTemplateOrigin) last = std::max(last, span.end);
+  }
+  return std::string_view(rendered.text).substr(last);
+}
+
+/// Of the answer's own beginning: what the template writes last, or what is to be continued. Marks
+/// in anybody else's text are text.
 bool ends_in_thought(const GenerationRequest& request, const text::ProvenancedText& rendered,
                      const ReasoningSyntax& syntax) {
   if (!syntax) return false;
@@ -65,11 +75,27 @@ bool ends_in_thought(const GenerationRequest& request, const text::ProvenancedTe
     for (const ContentBlock& block : request.turns.back().blocks) answer += block.text;
     return leaves_thought_open(answer, syntax);
   }
-  uint32_t last = 0;
-  for (const text::OriginSpan& span : rendered.spans) {
-    if (span.origin != text::kTemplateOrigin) last = std::max(last, span.end);
+  return leaves_thought_open(written_last(rendered), syntax);
+}
+
+/// The head of an answer in channels. One that is held to a form is a message to the client from
+/// its first byte: then what the template leaves to the model is written here.
+std::string begin_message(const GenerationRequest& request, text::ProvenancedText& rendered) {
+  constexpr std::string_view kStart = "<|start|>";
+  if (request.continue_last) return std::string(kFinalHead);
+  const std::string_view last = written_last(rendered);
+  const std::size_t start = last.rfind(kStart);
+  if (start == std::string_view::npos) return {};
+  std::string head(last.substr(start + kStart.size()));
+  const bool held = request.grammar != nullptr && request.tool_choice.use != ToolUse::kRequired;
+  if (held && kFinalHead.starts_with(head)) {
+    const auto begin = static_cast<uint32_t>(rendered.text.size());
+    rendered.text += kFinalHead.substr(head.size());
+    rendered.spans.push_back(
+        {begin, static_cast<uint32_t>(rendered.text.size()), text::kTemplateOrigin});
+    head = kFinalHead;
   }
-  return leaves_thought_open(std::string_view(rendered.text).substr(last), syntax);
+  return head;
 }
 
 ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedModel& model,
@@ -106,7 +132,11 @@ ApiResult<Prompt> chat_prompt(const GenerationRequest& request, const ServedMode
   if (auto error = check_bytes(rendered->text.size(), request, model, bounded)) {
     return *std::move(error);
   }
-  prompt.thought_open = ends_in_thought(request, *rendered, model.reasoning);
+  if (model.reasoning.channels) {
+    prompt.answer_head = begin_message(request, *rendered);
+  } else {
+    prompt.thought_open = ends_in_thought(request, *rendered, model.reasoning);
+  }
   prompt.system_lost =
       loses_inner_system_turn(request, *rendered, static_cast<int32_t>(request.tools.size()));
   text::EncodedText encoded = model.tokenizer->encode(*rendered);

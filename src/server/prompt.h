@@ -36,7 +36,10 @@ struct Prompt {
   std::vector<engine::CachePosition> positions;
   std::vector<engine::CacheMarker> markers;
   bool thought_open = false;  // it ends inside a thought of the answer
-  bool system_lost = false;   // the template has left a system turn out (system_turns.h)
+  /// Of a model that answers in channels: what the prompt has of the answer's first message, from
+  /// behind <|start|> (channels.h).
+  std::string answer_head;
+  bool system_lost = false;  // the template has left a system turn out (system_turns.h)
 };
 
 /// `index`: which of the request's prompts; an error names it when there are several.

@@ -11,6 +11,8 @@ namespace {
 
 // Most families; Magistral.
 constexpr ReasoningSyntax kSyntaxes[] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+// gpt-oss.
+constexpr ReasoningSyntax kChannels = {"<|channel|>analysis<|message|>", "<|end|>", true};
 
 constexpr std::string_view kWhite = " \t\r\n";
 
@@ -72,9 +74,16 @@ bool writes(const text::ChatTemplate& chat, const ReasoningSyntax& syntax) {
          stripped->find(kThought) == std::string::npos;
 }
 
+/// Whether the template writes an earlier answer into a channel.
+bool writes_channels(const text::ChatTemplate& chat) {
+  const auto text = rendered(chat, {said("user", "Why?"), said("assistant", "So.")});
+  return text && text->find("<|channel|>") != std::string::npos;
+}
+
 }  // namespace
 
 ReasoningSyntax detect_reasoning(const text::ChatTemplate& chat) {
+  if (writes_channels(chat)) return kChannels;
   for (const ReasoningSyntax& syntax : kSyntaxes) {
     if (writes(chat, syntax)) return syntax;
   }

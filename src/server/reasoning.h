@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thoughts of models that think before they answer: "<think>...</think>" in front of the answer's
-// text is split off, so that clients get it in the place that their API has for it.
+// text is split off, so that clients get it in the place that their API has for it. Answers in
+// channels have a splitter of their own (channels.h).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace pagewise::server {
 /// How a model writes its thoughts; both empty: it has no form for them.
 struct ReasoningSyntax {
   std::string_view open, close;
+  bool channels = false;  // an answer is several messages, each in a channel; the marks are one's
 
   explicit operator bool() const { return !close.empty(); }
 };

@@ -168,6 +168,9 @@ TEST(Reasoning, IsFoundInTheTemplatesThatHaveIt) {
       open_mark_of("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}"),
       "<think>");
   EXPECT_EQ(open_mark_of("{{ raise_exception('never') }}"), "");
+  const auto chat = text::ChatTemplate::compile(file("families/gpt_oss.jinja"));
+  ASSERT_TRUE(chat.has_value()) << chat.error().message;
+  EXPECT_TRUE(detect_reasoning(**chat).channels);
 }
 
 }  // namespace

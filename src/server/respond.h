@@ -52,6 +52,7 @@ struct ResponseContext {
   const text::Tokenizer* tokenizer = nullptr;  // spellings for logprobs
   ReasoningSyntax reasoning;                   // to split off; empty: nothing is
   bool thought_open = false;                   // the answer begins inside a thought
+  std::string answer_head;                     // of an answer in channels: see Prompt
   bool thoughts_omitted = false;               // split off, and not said
 
   uint32_t generated() const { return candidates > choices ? candidates : choices; }

@@ -375,6 +375,20 @@ TEST(Tokenizer, RecognisesAddedTokensAsTheReferenceDoesButNotInContent_C16) {
   EXPECT_TRUE(tokenizer->is_eog(TokenId(end)));
 }
 
+TEST(Tokenizer, EndsNoAnswerWithTheEndOfAMessageWhereAnotherTokenEndsAnswers) {
+  // gpt-oss; Phi's answers end with the same spelling.
+  for (const bool has_return : {false, true}) {
+    TestVocabulary test;
+    const int32_t end = test.add("<|end|>", TokenType::kControl);
+    const int32_t call = test.add("<|call|>", TokenType::kControl);
+    const int32_t last = test.add(has_return ? "<|return|>" : "<|other|>", TokenType::kControl);
+    const auto tokenizer = create(test.vocabulary());
+    EXPECT_EQ(tokenizer->is_eog(TokenId(end)), !has_return);
+    EXPECT_EQ(tokenizer->is_eog(TokenId(last)), has_return);
+    EXPECT_TRUE(tokenizer->is_eog(TokenId(call)));
+  }
+}
+
 TEST(Tokenizer, NeverMergesOrdinaryTextIntoAControlToken_C16) {
   TestVocabulary test;
   test.merge("<", "s").merge("<s", ">");

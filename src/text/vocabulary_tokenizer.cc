@@ -102,6 +102,8 @@ Status VocabularyTokenizer::load_special(const Vocabulary& vocabulary, bool add_
     }
     eog_.push_back(token);
   }
+  std::optional<TokenId> message_end;
+  bool has_return = false;
   for (std::size_t i = 0; i < types_.size(); ++i) {
     if (!is_special(types_[i])) continue;
     const TokenId token(static_cast<int32_t>(i));
@@ -117,7 +119,11 @@ Status VocabularyTokenizer::load_special(const Vocabulary& vocabulary, bool add_
       strips_[i] = true;
     }
     if (contains(kEogSpellings, spelling)) eog_.push_back(token);
+    if (spelling == "<|end|>") message_end = token;
+    has_return = has_return || spelling == "<|return|>";
   }
+  // Beside a token that ends the answer (gpt-oss) this one ends each of its messages.
+  if (message_end && has_return) std::erase(eog_, *message_end);
   special_.build();
   std::sort(eog_.begin(), eog_.end());
   eog_.erase(std::unique(eog_.begin(), eog_.end()), eog_.end());

@@ -9,6 +9,7 @@ import struct
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 F32_TENSOR, F16_TENSOR, Q4_0_TENSOR, Q5_1_TENSOR, Q8_0_TENSOR, IQ4_NL_TENSOR, BF16_TENSOR = 0, 1, 2, 7, 8, 20, 30
+MXFP4_TENSOR = 39
 
 _SCALARS = {U8: "<B", I8: "<b", U16: "<H", I16: "<h", U32: "<I", I32: "<i", F32: "<f", BOOL: "<B",
             U64: "<Q", I64: "<q", F64: "<d"}
@@ -130,6 +131,7 @@ def _weights(name, count, factor):
 
 
 _IQ4_NL = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+_MXFP4 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]
 
 
 def _half(number):
@@ -178,6 +180,13 @@ def encode(kind, values):
             codes = [min(range(16), key=lambda code, x=x: abs(_IQ4_NL[code] * scale - x)) for x in part]
             data += struct.pack("<e", scale) + _nibbles(codes)
             held += [scale * _IQ4_NL[code] for code in codes]
+    elif kind == MXFP4_TENSOR:
+        for at in range(0, len(values), 32):
+            part = values[at:at + 32]
+            exponent = math.ceil(math.log2(max(map(abs, part)) / 12)) if any(part) else -128
+            codes = [min(range(16), key=lambda code, x=x: abs(_MXFP4[code] * 2.0**exponent - x)) for x in part]
+            data += bytes([128 + exponent]) + _nibbles(codes)
+            held += [_MXFP4[code] * 2.0**exponent for code in codes]
     else:
         raise ValueError(kind)
     return data, held
@@ -284,6 +293,18 @@ class ScriptedModel(TinyModel):
         for row, (column, number) in rows.items():
             struct.pack_into("<f", data, 4 * (row * shape[0] + column), number)
         return bytes(data)
+
+
+class ChannelModel(ScriptedModel):
+    """A scripted model that answers in channels: each header is a token of its own, for what stands behind
+    `<|channel|>` must follow from the token in front. Behind the generation prompt `<|start|>assistant`."""
+
+    THINK, SPEAK = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"
+    CALL = "<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+    ADDED = (THINK, SPEAK, CALL)
+
+    def __init__(self, words):
+        super().__init__(words, start="t")
 
 
 def split(model, count):

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from conftest import PROGRAM, serving
-from gguf_writer import BF16_TENSOR, F16_TENSOR, IQ4_NL_TENSOR, Q4_0_TENSOR, Q5_1_TENSOR, TinyModel
+from gguf_writer import (BF16_TENSOR, F16_TENSOR, IQ4_NL_TENSOR, MXFP4_TENSOR, Q4_0_TENSOR, Q5_1_TENSOR,
+                         TinyModel)
 
 
 def tokens_and_logprobs(path, *flags):
@@ -32,7 +33,7 @@ def test_16_bit_floats_give_the_bits_of_the_same_numbers_in_f32(tmp_path, kind):
     assert tokens_and_logprobs(own) == tokens_and_logprobs(plain) == tokens_and_logprobs(own, "--threads", "1")
 
 
-@pytest.mark.parametrize("kind", [Q4_0_TENSOR, Q5_1_TENSOR, IQ4_NL_TENSOR])
+@pytest.mark.parametrize("kind", [Q4_0_TENSOR, Q5_1_TENSOR, IQ4_NL_TENSOR, MXFP4_TENSOR])
 def test_quantised_weights_differ_from_their_numbers_by_the_rounding_of_activations(tmp_path, kind):
     own, plain = write(tmp_path, kind)
     tokens, measured = tokens_and_logprobs(own)

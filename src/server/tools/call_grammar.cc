@@ -29,7 +29,8 @@ class Composer {
         form_(format.form),
         format_(format),
         tokenizer_(tokenizer),
-        free_words_(marked_words || format.foreign_calls || format.syntax().bare) {}
+        free_words_(format.family != Family::kChannels &&
+                    (marked_words || format.foreign_calls || format.syntax().bare)) {}
 
   ApiResult<CallGrammar> compose() {
     std::vector<NodeId> calls;
@@ -81,8 +82,17 @@ class Composer {
   NodeId text(const std::string& bytes) { return builder_.literal(bytes); }
   NodeId together(std::vector<NodeId> parts) { return builder_.sequence(std::move(parts)); }
 
-  /// One call, without what opens it.
+  /// One call, without what opens it; of channels, with it: as the template writes it, and as the
+  /// model would.
   NodeId call(const std::string& name, NodeId arguments) {
+    if (format_.family == Family::kChannels) {
+      const std::string channel = spelled("<|channel|>"), body = spelled("<|message|>");
+      const NodeId head = builder_.choice(
+          {text(std::string(kRoleRecipient) + name + channel + "commentary json" + body),
+           text(channel + "commentary to=functions." + name + " " + spelled("<|constrain|>") +
+                "json" + body)});
+      return together({head, arguments});
+    }
     if (format_.family == Family::kDeepSeek) {
       const std::string separator = spelled("<｜tool▁sep｜>");
       const std::string end = spelled("<｜tool▁call▁end｜>");
@@ -110,7 +120,20 @@ class Composer {
     return together({gap, text("["), builder_.repeat(call, text(", "), 1, most), text("]"), close});
   }
 
+  /// Thoughts and words to the client, each a message; then a call, or the answer's last message.
+  NodeId messages(NodeId call) {
+    const std::string channel = spelled("<|channel|>"), body = spelled("<|message|>");
+    const NodeId next = text(spelled("<|start|>") + "assistant");
+    const NodeId message =
+        together({text(channel), builder_.choice({text("analysis"), text("commentary")}),
+                  text(body), builder_.text_until({{spelled("<|end|>"), next}}, false)});
+    const NodeId last = together({text(channel + "final" + body), builder_.text_until({}, true)});
+    return together({builder_.repeat(message, std::nullopt, 0, grammar::kUnbounded),
+                     builder_.choice({call, last})});
+  }
+
   NodeId root(NodeId call, bool forced, bool several) {
+    if (format_.family == Family::kChannels) return forced ? call : messages(call);
     const NodeId body = opened(call, several);
     const bool shared = form_.list || format_.family == Family::kDeepSeek;
     if (format_.syntax().bare && form_.open.empty()) {

@@ -23,7 +23,7 @@ struct CallGrammar {
 /// Of other tools such a schema is read by the model alone, and any object is let through.
 /// `marked_words`: the model's own words have control tokens in them (around its thoughts), which a
 /// grammar would take away; then, and for forms that are not read here, only forced calls and
-/// strict tools are held to one.
+/// strict tools are held to one. Answers in channels are described whole, marks included.
 ApiResult<CallGrammar> call_grammar(const GenerationRequest& request, const ToolFormat& format,
                                     const text::Tokenizer& tokenizer, bool marked_words = false);
 

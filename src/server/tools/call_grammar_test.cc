@@ -157,15 +157,43 @@ TEST(CallGrammar, LeavesWordsAloneThatHaveMarksOfTheModelsOwnUnlessAToolIsStrict
   const ToolFormat hermes = family("qwen3").format;
   EXPECT_NE(call_grammar(request, hermes, byte_tokenizer(), false)->grammar, nullptr);
   EXPECT_EQ(call_grammar(request, hermes, byte_tokenizer(), true)->grammar, nullptr);
-  for (const char* name : {"llama3", "gpt_oss"}) {
-    EXPECT_EQ(grammar_for(request, family(name).format).grammar, nullptr) << name;
-    EXPECT_FALSE(grammar_for(request, family(name).format).certain) << name;
-  }
+  const ToolFormat bare = family("llama3").format;
+  EXPECT_EQ(grammar_for(request, bare).grammar, nullptr);
+  EXPECT_FALSE(grammar_for(request, bare).certain);
   request.tools[0].strict = true;
   EXPECT_NE(call_grammar(request, hermes, byte_tokenizer(), true)->grammar, nullptr);
   request.tools[0].strict = false;
   request.tool_choice.use = ToolUse::kRequired;
   EXPECT_NE(call_grammar(request, hermes, byte_tokenizer(), true)->grammar, nullptr);
+}
+
+TEST(CallGrammar, OfChannelsIsThoughtsAndWordsAndThenACallOrTheLastWords) {
+  const ToolFormat format = family("gpt_oss").format;
+  const std::string thought = "<|channel|>analysis<|message|>Hm < so.<|end|><|start|>assistant";
+  const std::string words = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant";
+  const std::string last = "<|channel|>final<|message|>So.";
+  const std::string call =
+      "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"b\": \"x\", \"n\": 3}";
+  const std::string by_role = " to=functions.g<|channel|>commentary json<|message|>{\"s\": \"\"}";
+  // Marks are no hindrance: they are part of what is described.
+  const auto made =
+      call_grammar(request_with(ToolUse::kAuto), format, byte_tokenizer(), /*marked_words=*/true);
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_TRUE(made->certain);
+  for (const std::string& text : {last, thought + last, thought + words + thought + last, call,
+                                  by_role, thought + call, thought + words + by_role}) {
+    EXPECT_EQ(taken(*made, text), text.size()) << text;
+  }
+  for (const std::string& text :
+       {std::string("So."), thought, words, call.substr(0, call.size() - 1),
+        std::string("<|channel|>commentary to=functions.h <|constrain|>json<|message|>{}")}) {
+    EXPECT_EQ(taken(*made, text), 0U) << text;
+  }
+  EXPECT_EQ(taken(*made, call + "<|end|>"), call.size()) << "one call an answer";
+  const CallGrammar forced = grammar_for(request_with(ToolUse::kRequired, {"g"}), format);
+  EXPECT_EQ(taken(forced, by_role), by_role.size());
+  EXPECT_EQ(taken(forced, call), 0U);
+  EXPECT_EQ(taken(forced, thought + by_role), 0U);
 }
 
 /// A random output of the grammar: bytes as they come, until it may end or `most` were drawn.

@@ -207,6 +207,11 @@ bool CallParser::read_header() {
     if (rest.starts_with("[CALL_ID]")) rest.remove_prefix(std::min(rest.find('[', 1), rest.size()));
     return rest.empty() || rest == "[ARGS]";
   }
+  if (syntax_.family == Family::kChannels) {
+    name_ = rest.substr(0, rest.find_first_of(" <"));
+    return rest.ends_with("<|message|>") &&
+           (opening_ > kRoleRecipient.size() || rest.find("<|channel|>") != std::string_view::npos);
+  }
   constexpr std::string_view kBegin = "<｜tool▁call▁begin｜>";
   if (rest.starts_with(kBegin)) rest.remove_prefix(kBegin.size());
   const std::size_t separator = rest.find(kSeparator);

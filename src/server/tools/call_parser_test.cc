@@ -182,6 +182,14 @@ TEST(CallParser, ReadsEveryFamilysForm) {
            {Family::kPipedTags, R"(<|tool_call|>[{"name":"f","arguments":{}}])", "f({})"},
            {Family::kPipedTags, R"(<|tool_call|>{"name": "f"};{"name": "get_time"}<|/tool_call|>)",
             "f({})get_time({})"},
+           {Family::kChannels,
+            "I look.<|channel|>commentary to=functions.f "
+            "<|constrain|>json<|message|>{\"a\": 1}<|call|>",
+            "\"I look.\"f({\"a\": 1})"},
+           {Family::kChannels, " to=functions.f<|channel|>commentary json<|message|>{}", "f({})"},
+           {Family::kChannels, "<|channel|>commentary to=functions.nobody<|message|>{}",
+            "\"<|channel|>commentary to=functions.nobody<|message|>{}\""},
+           {Family::kChannels, "set it to=functions.f {}", "\"set it to=functions.f {}\""},
        }) {
     EXPECT_EQ(shown(read({row.family, row.text})), row.shown) << row.text;
   }
@@ -202,6 +210,11 @@ std::string random_text(Prng& prng) {
       "Action: ```json",
       "```",
       "<|tool_call|>",
+      "<|channel|>commentary to=functions.",
+      " to=functions.",
+      "<|channel|>commentary json",
+      "<|message|>",
+      "<|call|>",
       "{\"name\": \"f\", \"arguments\": {\"a\": [1, \"</tool_call>\"]}}",
       "{\"name\": \"f\", \"parameters\": {}}",
       "{\"name\": \"nobody\", \"arguments\": {}}",
@@ -238,7 +251,7 @@ TEST(CallParser, GivesTheSameEventsHoweverTheTextWasCut) {
     SCOPED_TRACE(testing::Message() << "PAGEWISE_SEED=" << seed);
     Prng prng(seed);
     Answer answer;
-    answer.family = static_cast<Family>(prng.below(6));
+    answer.family = static_cast<Family>(prng.below(7));
     answer.text = random_text(prng);
     answer.cut = prng.below(3) == 0;
     answer.certain = prng.below(3) == 0;

@@ -95,7 +95,7 @@ class Builder {
       text::ChatMessage message = message_of(turns_[index], {calls[c]});
       if (c > 0) {
         message.parts.clear();
-        message.fields.value = json::object{{"content", nullptr}};
+        message.fields.value = json::object{{"content", no_content()}};
       }
       out_.messages.push_back(std::move(message));
       for (std::size_t r = 0; r < results; ++r) {
@@ -105,6 +105,10 @@ class Builder {
       }
     }
     return 1 + results;
+  }
+
+  json::value no_content() const {
+    return format_.empty_content ? json::value("") : json::value(nullptr);
   }
 
   text::ChatMessage message_of(const Numbered& numbered,
@@ -121,7 +125,14 @@ class Builder {
       if (format_.short_ids) call["id"] = short_id(call_id(turn.blocks[b]));
       message.tool_calls.push_back({std::move(call), numbered.origin + static_cast<int32_t>(b)});
     }
-    if (!calls.empty() && message.parts.empty()) fields["content"] = nullptr;
+    if (!calls.empty() && message.parts.empty()) {
+      fields["content"] = no_content();
+      // gpt-oss's template has this name for it, and takes it beside calls alone.
+      const json::value* thought = fields.if_contains("reasoning_content");
+      if (format_.family == Family::kChannels && thought != nullptr) {
+        fields["thinking"] = json::value(*thought);
+      }
+    }
     if (turn.role == "tool" && format_.short_ids)
       fields["tool_call_id"] = short_id(result_id(turn));
     if (fields.empty()) message.fields.value = nullptr;

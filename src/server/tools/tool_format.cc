@@ -37,6 +37,13 @@ const CallSyntax kSyntaxes[] = {
      false,
      {"<|/tool_call|>", "</tool_call>"},
      {";"}},
+    {Family::kChannels,
+     "channels",
+     {kRoleRecipient, kChannelRecipient},
+     false,
+     true,
+     {"<|call|>"},
+     {}},
 };
 
 // Words that no template writes by itself.
@@ -52,6 +59,7 @@ struct Probe {
   bool system = false;
   bool tools = false;
   uint32_t calls = 0;
+  bool empty_content = false;
   std::string_view id_end = "00";  // ids are "sesame0" and this
 };
 
@@ -84,6 +92,7 @@ std::optional<std::string> render(const text::ChatTemplate& chat, const Probe& p
   }
   if (probe.calls > 0) {
     text::ChatMessage message{"assistant", {}, {json::object{{"content", nullptr}}, 0}, {}};
+    if (probe.empty_content) message.fields.value.get_object()["content"] = "";
     for (uint32_t i = 0; i < probe.calls; ++i) {
       const std::string id = "sesame" + std::to_string(i) + std::string(probe.id_end);
       message.tool_calls.push_back(probe_call(i == 0 ? kFirstCall : kOtherCall, id));
@@ -121,6 +130,7 @@ bool begins_json(std::string_view text) { return text.starts_with('{') || text.s
 std::optional<Family> family_of(std::string_view text) {
   if (has(text, "<｜tool▁call▁begin｜>")) return Family::kDeepSeek;
   if (has(text, "[TOOL_CALLS]")) return Family::kMistral;
+  if (has(text, "<|channel|>") && has(text, kRoleRecipient)) return Family::kChannels;
   if (begins_json(behind(text, "<|tool_call|>"))) return Family::kPipedTags;
   if (begins_json(behind(text, "<tool_call>"))) return Family::kHermes;
   if (begins_json(behind(text, "Action: ```json")) || begins_json(behind(text, "<|START_ACTION|>")))
@@ -184,6 +194,11 @@ ToolFormat detect_tool_format(const text::ChatTemplate& chat) {
 
   Probe probe{format.takes_system, true, 1};
   auto once = render(chat, probe);
+  // One that looks into the content refuses what is no text (gpt-oss).
+  if (!once) {
+    probe.empty_content = format.empty_content = true;
+    once = render(chat, probe);
+  }
   const auto called = [](const std::optional<std::string>& text) {
     return text && has(*text, kFirstCall) && has(*text, kKey) && has(*text, kResult);
   };
@@ -231,6 +246,11 @@ std::vector<TokenId> control_tokens(const CallSyntax& syntax, const text::Tokeni
     for (const std::string_view word : *words) add(word);
   }
   if (syntax.family == Family::kDeepSeek) add("<｜tool▁sep｜>");
+  if (syntax.family == Family::kChannels) {
+    for (const std::string_view word :
+         {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"})
+      add(word);
+  }
   if (syntax.family == Family::kMistral) {
     for (const std::string_view word : {"[ARGS]", "[CALL_ID]"}) add(word);
   }

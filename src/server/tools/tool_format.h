@@ -23,7 +23,13 @@ enum class Family : uint8_t {
                // ```<｜tool▁call▁end｜>
   kCommandR,   // Action: ```json [{...}, ...] ```
   kPipedTags,  // <|tool_call|>[{...}, ...]<|/tool_call|>
+  kChannels,   // <|channel|>commentary to=functions.name <|constrain|>json<|message|>{...}<|call|>
 };
+
+/// Behind these stands the name of kChannels: where the header has no channel yet, and where it
+/// has.
+inline constexpr std::string_view kRoleRecipient = " to=functions.";
+inline constexpr std::string_view kChannelRecipient = "<|channel|>commentary to=functions.";
 
 /// What a family's calls look like in a model's text.
 struct CallSyntax {
@@ -67,6 +73,8 @@ struct ToolFormat {
   bool writes_calls = false;
   /// It takes one call a message: several are written as one message each.
   bool one_call = false;
+  /// The content of a message of calls alone must be a text, an empty one; else it is null.
+  bool empty_content = false;
   /// It insists on call ids of nine letters and digits.
   bool short_ids = false;
   bool takes_system = true;   // it takes a system message

@@ -41,7 +41,7 @@ const Expected kFamilies[] = {
     {"command_r", "command-r", true, true, false, false, false},
     {"deepseek", "deepseek", true, true, false, false, false},
     {"gemma", "hermes", false, false, false, false, false},
-    {"gpt_oss", "hermes", false, false, false, false, false},
+    {"gpt_oss", "channels", true, true, true, false, false},
     {"granite", "piped tags", true, true, false, false, false},
     {"llama3", "llama3", true, true, true, false, false},
     {"mistral", "mistral", true, true, false, true, false},
@@ -265,6 +265,40 @@ TEST(ToolPrompt, EndsMarkersOnToolsAndResultsWhereTheyEnd_C10) {
   std::vector<bool> joined;
   for (const auto& position : prompt.positions) joined.push_back(position.joined);
   EXPECT_EQ(joined, (std::vector<bool>{false, false, false, false, false, true, false, true}));
+}
+
+TEST(ToolPrompt, GivesTextWhereATemplateLooksIntoTheContentOfCalls) {
+  // As gpt-oss's own template does, which has another name for thoughts, too.
+  std::ifstream in(PAGEWISE_SOURCE_DIR "/tests/templates/families/gpt_oss.jinja");
+  std::string source(std::istreambuf_iterator<char>(in), {});
+  const auto replace_all = [&](std::string_view from, std::string_view to) {
+    std::size_t count = 0;
+    for (std::size_t at; (at = source.find(from)) != std::string::npos; ++count)
+      source.replace(at, from.size(), to);
+    EXPECT_GT(count, 0U) << from;
+  };
+  replace_all("message.content is string and ", "");
+  replace_all("message.reasoning_content", "message.thinking");
+  auto chat = text::ChatTemplate::compile(source);
+  ASSERT_TRUE(chat) << chat.error().message;
+  ServedModel model;
+  model.tokenizer = &byte_tokenizer();
+  model.chat_template = chat->get();
+  model.tool_format = detect_tool_format(**chat);
+  model.context_max = 20'000;
+  EXPECT_EQ(model.tool_format.family, Family::kChannels);
+  EXPECT_TRUE(model.tool_format.empty_content);
+  EXPECT_FALSE(serve("gpt_oss").model.tool_format.empty_content);
+  GenerationRequest request = chat_request();
+  request.turns[2].fields["reasoning_content"] = "Hm.";
+  const std::string text = text_of(prompt_of(request, model));
+  EXPECT_NE(text.find("<|start|>assistant<|channel|>analysis<|message|>Hm.<|end|>"
+                      "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("<|start|>assistant to=functions.g<|channel|>commentary json<|message|>{}"),
+            std::string::npos)
+      << text;
 }
 
 TEST(ToolPrompt, WritesOneCallAMessageWhereTheTemplateTakesNoMore) {
