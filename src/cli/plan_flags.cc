@@ -435,7 +435,8 @@ void add_plan_flags(CLI::App& plan, PlanFlags& flags) {
       ->group("Layout");
   plan.add_option("--state-values", flags.state_values, "Values of such a layer's state")
       ->group("Layout");
-  plan.add_option("--weights", flags.weights, "Memory of the weights, where the file does not say")
+  plan.add_option("--weights", flags.weights,
+                  "Memory of the weights, in place of what the file says")
       ->group("Layout");
   plan.add_option("--mib-per-token", flags.mib_per_token,
                   "KV of one token in MiB, in place of a layout")

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/text_file.h"
 #include "planner/hf_families.h"
+#include "planner/hf_weights.h"
 
 namespace pagewise::planner {
 namespace {
@@ -630,6 +631,8 @@ Result<Layout> layout_from_config(std::string_view text, const std::string& path
                             prefix, gguf::printable(type), config_types_known()));
   }
   PW_ASSIGN_OR_RETURN(Layout layout, Reader(path, prefix, object, *family).read());
+  // Of a model that also sees or hears, the text's part is not all there is.
+  if (!nested) layout.weight_bytes = weight_bytes_of_config(top);
   const std::string name = text_of(top, "_name_or_path");
   layout.name = name.empty() ? type : gguf::printable(name);
   return layout;
@@ -643,7 +646,8 @@ Result<Layout> layout_from_config_path(const std::string& path) {
                                                     path, format_size(kConfigBytesMax))};
   }
   PW_ASSIGN_OR_RETURN(Layout layout, layout_from_config(text, path));
-  PW_ASSIGN_OR_RETURN(layout.weight_bytes, weights_beside(path));
+  PW_ASSIGN_OR_RETURN(const std::optional<uint64_t> beside, weights_beside(path));
+  if (beside) layout.weight_bytes = beside;
   return layout;
 }
 

@@ -22,7 +22,8 @@ namespace pagewise::planner {
 Result<Layout> layout_from_config(std::string_view text, const std::string& path);
 
 /// The same with a file. Where it lies beside the weights (model.safetensors.index.json, or
-/// model.safetensors alone), their size is taken from there. Errors: also kIo; kMalformed for an
+/// model.safetensors alone), their size is taken from there, else from the configuration
+/// (hf_weights.h). Errors: also kIo; kMalformed for an
 /// index that tells no size.
 Result<Layout> layout_from_config_path(const std::string& path);
 

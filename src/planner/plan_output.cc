@@ -95,6 +95,16 @@ std::string group_text(const LayoutGroup& group) {
                         : fmt::format(", the last {} positions", grouped(group.window)));
 }
 
+/// Where layers differ: what a token leaves in these.
+std::string group_cost_text(const PlanInput& input, const LayoutGroup& group) {
+  if (input.layout->groups.size() < 2) return {};
+  PlanInput alone = input;
+  alone.layout->groups = {group};
+  const auto cost = cost_of(alone);
+  if (!cost.has_value()) return {};
+  return fmt::format(": {} bytes a token", grouped((*cost)->token_bytes()));
+}
+
 std::string layout_text(const PlanInput& input, const Plan& plan) {
   if (!plan.cost) return {};
   std::string out;
@@ -107,7 +117,9 @@ std::string layout_text(const PlanInput& input, const Plan& plan) {
       out += '\n';
     }
     const auto& groups = input.layout->groups;
-    for (const LayoutGroup& group : groups) out += "  " + group_text(group) + '\n';
+    for (const LayoutGroup& group : groups) {
+      out += "  " + group_text(group) + group_cost_text(input, group) + '\n';
+    }
     if (input.layout->layers_sharing > 0) {
       out += fmt::format("  {} layers that read the rows of others and keep none\n",
                          input.layout->layers_sharing);
@@ -297,7 +309,10 @@ std::string waste_text(const PlanInput& input, const Plan& plan) {
   if (plan.waste.empty()) return {};
   const PopulationPlan& of = plan.lengths ? *plan.lengths : *plan.mix;
   std::vector<Table::Align> columns = {kLeft, kRight, kRight, kRight};
-  std::vector<std::string> head = {"waste", "taken", "holds no token", "share"};
+  // Of a distribution the mean is what says something, of a mix the sum.
+  const uint64_t parts = plan.lengths ? plan.lengths->requests : 1;
+  std::vector<std::string> head = {plan.lengths ? "waste, a request" : "waste", "taken",
+                                   "holds no token", "share"};
   if (input.memory) {
     columns.push_back(kRight);
     head.push_back(fmt::format("at once in {}", format_size(*input.memory)));
@@ -307,7 +322,7 @@ std::string waste_text(const PlanInput& input, const Plan& plan) {
   const auto add = [&](std::string name, uint64_t taken, uint64_t empty,
                        std::optional<uint64_t> sequences) {
     std::vector<std::string> cells = {
-        std::move(name), format_size(taken), format_size(empty),
+        std::move(name), format_size(taken / parts), format_size(empty / parts),
         fmt::format(
             "{:.1f} %",
             taken == 0 ? 0.0 : 100.0 * static_cast<double>(empty) / static_cast<double>(taken))};

@@ -136,12 +136,8 @@ struct Metrics::Impl {
         .Set(static_cast<double>(info.weight_bytes));
     gauge("pagewise_working_bytes", "Memory that computing takes beside weights and KV.")
         .Set(static_cast<double>(info.working_bytes));
-    // The name that Prometheus' own clients give it, which have no labels.
-    resident = &prometheus::BuildGauge()
-                    .Name("process_resident_memory_bytes")
-                    .Help("Memory of the process that is in the machine's.")
-                    .Register(registry)
-                    .Add({});
+    resident =
+        &gauge("process_resident_memory_bytes", "Memory of the process that is in the machine's.");
     context = &gauge("pagewise_context_max_tokens", "Served context: it follows the pool.");
     resizes = &counter("pagewise_kv_pool_resizes_total", "Times the KV pool was resized.");
     queue_refused = &prometheus::BuildCounter()

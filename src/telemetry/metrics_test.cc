@@ -56,7 +56,7 @@ TEST(Metrics, ShowsWhereTheMemoryOfTheProcessGoes) {
   const std::string text = metrics.render(now);
   EXPECT_TRUE(has_line(text, "pagewise_weight_bytes{model_name=\"m\"} 5000")) << text;
   EXPECT_TRUE(has_line(text, "pagewise_working_bytes{model_name=\"m\"} 700"));
-  EXPECT_TRUE(has_line(text, "process_resident_memory_bytes 9000"));
+  EXPECT_TRUE(has_line(text, "process_resident_memory_bytes{model_name=\"m\"} 9000"));
 }
 
 TEST(Metrics, ShowsEachGroupsPoolBesideTheSums) {

@@ -75,6 +75,19 @@ def test_the_weights_of_a_config_json_are_those_beside_it(config):
         assert row["batch"] * (row["tokens"] - 1) * 131072 <= 16060522496 < row["batch"] * row["tokens"] * 131072
 
 
+def test_without_weights_beside_it_a_config_json_tells_them_by_its_sizes(config):
+    sizes = {**LLAMA_8B, "vocab_size": 128256, "intermediate_size": 14336, "tie_word_embeddings": False}
+    # What model.safetensors.index.json of meta-llama/Llama-3.1-8B says.
+    text, found = plan([config(sizes, torch_dtype="bfloat16"), "--tokens", "8192", "--device-memory", "24GiB",
+                        "--engine", "vllm"])
+    assert found["weight_bytes"] == 16060522496
+    assert found["device"]["kv_bytes"] == int(0.92 * 24 * GIB) - 16060522496
+    _, told = plan([config(sizes, torch_dtype="bfloat16"), "--tokens", "8192", "--weights", "5GiB"])
+    assert told["weight_bytes"] == 5 * GIB
+    _, unknown = plan([config(sizes, torch_dtype="bfloat16", quantization_config={"bits": 4}), "--tokens", "8192"])
+    assert "weight_bytes" not in unknown
+
+
 def test_latent_rows_sharing_layers_and_states_are_told_and_counted(config):
     text, found = plan([config({"model_type": "deepseek_v3", "num_hidden_layers": 61, "kv_lora_rank": 512,
                                 "qk_rope_head_dim": 64}), "--tokens", "1024"])
