@@ -305,6 +305,25 @@ TEST(Simulation, APrefixDoesNotDrawEverythingToOneServer) {
   for (const Measured& replica : run(trace, options).replicas) EXPECT_GT(replica.served, 40U);
 }
 
+// ---- What the policy is worth ----------------------------------------------------------------
+
+TEST(Simulation, TheDefaultPolicyBeatsLruOnAScanAndLosesNothingOnOtherWork) {
+  for (const std::string_view kind : {"scan", "chat", "rag", "mix"}) {
+    SCOPED_TRACE(std::string(kind));
+    const Trace trace = generate(kind, {1500, 1, 1}).value();
+    SimulationOptions options = machine(2000);  // 64,000 positions
+    options.replica.engine.queue_max = UINT32_MAX;
+    const Measured protects = run(trace, options).all;
+    options.replica.engine.protected_share = 0;
+    const Measured lru = run(trace, options).all;
+    EXPECT_EQ(protects.prompt_tokens, lru.prompt_tokens);
+    EXPECT_GE(protects.cached_tokens, lru.cached_tokens);
+    if (kind == "scan") {
+      EXPECT_GT(protects.cached_tokens, lru.cached_tokens * 5 / 4);
+    }
+  }
+}
+
 // ---- A public trace -------------------------------------------------------------------------
 
 TEST(Simulation, APublicTraceFindsWhatItRepeats) {
