@@ -231,9 +231,9 @@ def test_help_lists_every_flag():
         assert flag in result.stdout
 
 
-def shown_commands():
-    """(command, output) of each example in docs/capacity.md."""
-    text = (ROOT / "docs/capacity.md").read_text(encoding="utf-8")
+def shown_commands(page):
+    """(command, output) of each example of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```console\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     for block in blocks:
         # A command may go on behind a backslash; its output ends at the next one.
@@ -242,8 +242,9 @@ def shown_commands():
             yield command, output
 
 
-def test_the_capacity_page_shows_what_the_program_prints():
-    examples = list(shown_commands())
+@pytest.mark.parametrize("page", ["docs/capacity.md", "docs/learn.md"])
+def test_the_pages_about_memory_show_what_the_program_prints(page):
+    examples = list(shown_commands(page))
     assert len(examples) >= 8
     for command, output in examples:
         words = command.split()
@@ -251,3 +252,13 @@ def test_the_capacity_page_shows_what_the_program_prints():
         result = run(*words[2:], cwd=ROOT)
         assert result.returncode == (3 if "Does not fit" in output else 0), command
         assert result.stdout.rstrip() == output.rstrip(), command
+
+
+def test_a_command_answers_each_of_the_ten_questions():
+    text = (ROOT / "docs/learn.md").read_text(encoding="utf-8")
+    questions = re.findall(r"^([0-9]+)\. ", text, flags=re.MULTILINE)
+    rows = re.findall(r"^\| ([0-9, ]+) \| `pagewise plan (.*)` \|$", text, flags=re.MULTILINE)
+    assert questions == [number for numbers, _ in rows for number in numbers.split(", ")]
+    assert len(questions) == 10
+    for _, command in rows:
+        assert run(*command.split(), cwd=ROOT).returncode in (0, 3), command
