@@ -229,7 +229,7 @@ void Forward::keep_best_groups(ThreadScratch& scratch) const {
   for (uint32_t k = 0; k < experts.groups_used; ++k) take_best(ranks, experts.groups);
   for (uint32_t g = 0; g < experts.groups; ++g) {
     if (ranks[g] == kTaken) continue;
-    std::fill_n(choice + g * size, size, kTaken);
+    std::fill_n(choice + std::size_t{g} * size, size, kTaken);
   }
 }
 

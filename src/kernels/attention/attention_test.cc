@@ -199,7 +199,8 @@ TEST(Attention, GivesTheSameBitsWhereValuesAreThePartOfTheKeysThatTheyEqual) {
         const uint32_t tokens = 340;
         Sequence s = random_sequence(prng, shape, tokens);
         for (uint32_t t = 0; t < tokens; ++t) {
-          std::copy_n(s.k.begin() + t * dims.key, dims.value, s.v.begin() + t * dims.value);
+          std::copy_n(s.k.data() + std::size_t{t} * dims.key, dims.value,
+                      s.v.data() + std::size_t{t} * dims.value);
         }
         uint32_t next = 0;
         give_blocks(s, shape, tokens, next);
