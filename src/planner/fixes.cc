@@ -199,6 +199,7 @@ class FixTable {
 
 std::vector<Member> members_of(const std::vector<RequestShape>& requests) {
   std::vector<Member> members;
+  members.reserve(requests.size());
   for (const RequestShape& request : requests)
     members.push_back({request.used, request.maximum, 1});
   return members;

@@ -213,6 +213,7 @@ class Reader {
       return bad(key, fmt::format("{} layers are not in 1 to {}", array.size(), kLayersMax));
     }
     std::vector<LayerKind> kinds;
+    kinds.reserve(array.size());
     for (const json::value& entry : array) {
       PW_ASSIGN_OR_RETURN(const LayerKind kind, kind_of(key, entry));
       kinds.push_back(kind);
@@ -332,6 +333,7 @@ class Reader {
       return bad(kKey, fmt::format("{} layers are not in 1 to {}", pattern.size(), kLayersMax));
     }
     std::vector<LayerKind> kinds;
+    kinds.reserve(pattern.size());
     for (const char letter : pattern) {
       if (letter == 'M') {
         kinds.push_back(LayerKind::kState);

@@ -4,6 +4,7 @@
 // (models/TYPE/configuration_TYPE.py).
 #include "planner/hf_config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/prng.h"
 #include "base/temp_folder_testing.h"
 #include "planner/hf_families.h"
 #include "planner/kv_cost.h"
@@ -349,6 +351,41 @@ TEST_P(HfFamilies, AreReadAsTheirSourceSays) {
   uint64_t state = 0;
   for (const StateGroup& group : expected.states) state += group.layers * group.values * 4;
   EXPECT_EQ(cost->state_bytes(), state);
+}
+
+TEST_P(HfFamilies, CostALineAtMostWhenTheirTextIsDamaged) {
+  const uint64_t seed = 20261205;
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  Prng prng(seed);
+  constexpr std::string_view kBytes = "0123456789-.eE\"{}[],:ntf \\\n\x80";
+  const KvFormat& f16 = *find_kv_format("f16");
+  for (int round = 0; round < 300; ++round) {
+    std::string text(GetParam().config);
+    for (uint64_t change = 0; change <= prng.below(3); ++change) {
+      const std::size_t at = prng.below(text.size());
+      const char byte = kBytes[prng.below(kBytes.size())];
+      switch (prng.below(3)) {
+        case 0:
+          text[at] = byte;
+          break;
+        case 1:
+          text.insert(at, 1, byte);
+          break;
+        default:
+          text.erase(at, 1 + prng.below(8));
+          break;
+      }
+    }
+    const auto layout = read(text);
+    if (!layout.has_value()) {
+      EXPECT_EQ(layout.error().message.find('\n'), std::string::npos) << layout.error().message;
+      continue;
+    }
+    // What is read can be counted, or is refused in its turn: never a crash, never an overflow.
+    const auto cost = KvCost::of_layout(*layout, f16, f16, 32);
+    if (!cost.has_value()) continue;
+    EXPECT_LT(cost->exact(kTokensMax), uint64_t{1} << 63);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sources, HfFamilies, ::testing::ValuesIn(kCases),

@@ -65,6 +65,7 @@ class Counter {
 
   Lengths lengths() const {
     Lengths out;
+    out.reserve(counts_.size());
     for (const auto& [tokens, count] : counts_) out.push_back({tokens, count});
     return out;
   }

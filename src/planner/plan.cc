@@ -73,8 +73,7 @@ Result<PopulationPlan> make_mix(const KvCost& cost, const PlanInput& input) {
                                  request.maximum));
     }
   }
-  const auto mix =
-      plan_population(cost, members_of(input.requests), input.memory, input.prefix_tokens);
+  auto mix = plan_population(cost, members_of(input.requests), input.memory, input.prefix_tokens);
   if (mix.has_value()) return mix;
   return invalid("--requests: " + mix.error().message);
 }
@@ -91,6 +90,7 @@ Result<uint64_t> reserve_of(const PlanInput& input) {
 
 std::vector<Member> members_of_lengths(const Lengths& lengths, uint64_t reserve_tokens) {
   std::vector<Member> members;
+  members.reserve(lengths.size());
   for (const LengthShare& share : lengths) {
     members.push_back({share.tokens, reserve_tokens, share.count});
   }

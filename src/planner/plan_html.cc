@@ -83,7 +83,7 @@ std::string object_table(const std::string& path, const json::object& object) {
   std::string out, arrays;
   for (const auto& field : object) {
     const std::string key(field.key());
-    const std::string inner = path.empty() ? key : path + "." + key;
+    const std::string inner = path.empty() ? key : fmt::format("{}.{}", path, key);
     if (field.value().is_array()) {
       arrays += array_table(inner, field.value().get_array());
     } else if (!field.value().is_object()) {
@@ -91,8 +91,8 @@ std::string object_table(const std::string& path, const json::object& object) {
                          cell(inner, key, field.value()));
     }
   }
-  if (!out.empty()) out = "<table>\n" + out + "</table>\n";
-  return out + arrays;
+  if (out.empty()) return arrays;
+  return fmt::format("<table>\n{}</table>\n{}", out, arrays);
 }
 
 /// Sections in the order in which the JSON has them; leaves at the top come first, but for those

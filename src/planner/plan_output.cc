@@ -98,11 +98,12 @@ std::string group_text(const LayoutGroup& group) {
 /// Where layers differ: what a token leaves in these.
 std::string group_cost_text(const PlanInput& input, const LayoutGroup& group) {
   if (input.layout->groups.size() < 2) return {};
-  PlanInput alone = input;
-  alone.layout->groups = {group};
-  const auto cost = cost_of(alone);
+  Layout alone;
+  alone.groups = {group};
+  const auto cost =
+      KvCost::of_layout(alone, *input.key_format, *input.value_format, input.block_tokens);
   if (!cost.has_value()) return {};
-  return fmt::format(": {} bytes a token", grouped((*cost)->token_bytes()));
+  return fmt::format(": {} bytes a token", grouped(cost->token_bytes()));
 }
 
 std::string layout_text(const PlanInput& input, const Plan& plan) {

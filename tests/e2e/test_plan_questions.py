@@ -7,6 +7,7 @@ import html.parser
 import json
 import os
 import pathlib
+import re
 import subprocess
 import xml.etree.ElementTree
 
@@ -345,6 +346,16 @@ def test_the_chart_alone_is_an_svg_file_with_the_numbers_of_the_json(tmp_path):
     assert len(marks) == 6 + 1
     for mark in marks:
         assert int(mark["data-value"]) == found[mark["data-key"]]
+
+
+def test_the_picture_of_the_readme_is_what_its_command_draws(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"^    \$ build/release/pagewise plan (.*?)$\n\n", text.replace("\\\n", " "),
+                        re.MULTILINE | re.DOTALL).group(1).split()
+    assert command[-2:] == ["--svg", "docs/plan.svg"]
+    path = tmp_path / "plan.svg"
+    assert run(*command[:-1], path).returncode == 3
+    assert path.read_text() == (ROOT / "docs/plan.svg").read_text()
 
 
 def test_names_in_a_file_cannot_become_markup(tmp_path, config):
