@@ -472,7 +472,7 @@ void parse_thinking(Fields& fields, const json::object& body, bool counting,
     }
   }
   if (*type == "enabled" || *type == "adaptive" || *type == "disabled") {
-    set_default(request.chat, "enable_thinking", *type != "disabled");
+    set_thinking(request.chat, *type != "disabled");
   }
   if (*type == "enabled") {
     if (!counting && request.max_tokens == 0) {
