@@ -452,7 +452,13 @@ class Api final : public Handler {
     }
     for (Prompt& prompt : prompts) {
       exchange.requests.push_back(engine_request(asked, prompt, name_space, account));
-      if (calls->grammar != nullptr) exchange.requests.back().grammar = calls->grammar;
+      engine::Request& work = exchange.requests.back();
+      if (calls->grammar != nullptr) work.grammar = calls->grammar;
+      // What splits thoughts off has to see their marks, and who leaves them in wants them.
+      if (context.reasoning || asked.thoughts == Thoughts::kInText) {
+        const auto marks = control_tokens(setup_.model.reasoning, *setup_.model.tokenizer);
+        work.control_text.insert(work.control_text.end(), marks.begin(), marks.end());
+      }
       if (asked.echo) context.echo.push_back(std::move(prompt.echo));
     }
     return make_exchange(std::move(exchange));
@@ -460,14 +466,7 @@ class Api final : public Handler {
 
   /// Whether thoughts stand between control tokens.
   bool marks_thoughts() const {
-    const text::Tokenizer& tokenizer = *setup_.model.tokenizer;
-    const auto is_control = [&](std::string_view mark) {
-      if (mark.empty()) return false;
-      const auto token = tokenizer.find(mark);
-      return token && tokenizer.is_control(*token);
-    };
-    const ReasoningSyntax& marks = setup_.model.reasoning;
-    return is_control(marks.open) || is_control(marks.close);
+    return !control_tokens(setup_.model.reasoning, *setup_.model.tokenizer).empty();
   }
 
   /// Where tools may be called, which.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "server/template_input.h"
 #include "server/tools/tool_checks.h"
 
 namespace pagewise::server {
@@ -47,8 +48,8 @@ Fingerprint make_fingerprint(const GenerationRequest& request, const Prompt& pro
   // What `thinking` and `effort` become there is compared as parameters, defaults left out.
   json::object variables = request.chat.variables;
   if (request.diagnostics) {
-    for (const std::string_view name : {"enable_thinking", "reasoning_effort"})
-      variables.erase(name);
+    variables.erase("reasoning_effort");
+    for (const std::string_view name : kThinkingSwitches) variables.erase(name);
   }
   for (const json::value& told :
        {json::value(std::move(variables)), json::value(request.chat.documents)}) {

@@ -175,7 +175,8 @@ TEST(OpenAiParse, KeepsWhatIsForTheChatTemplate) {
   EXPECT_EQ(json::serialize(request->turns[1].fields),
             R"({"reasoning":"hm","mood":{"k":1},"reasoning_content":"hm"})");
   EXPECT_EQ(json::serialize(request->chat.variables),
-            R"({"enable_thinking":true,"style":"x","reasoning_effort":"none"})");
+            R"({"enable_thinking":true,"style":"x","thinking":true,"reasoning":true,)"
+            R"("reasoning_effort":"none"})");
   EXPECT_EQ(json::serialize(request->chat.documents), R"([{"title":"t"}])");
   EXPECT_FALSE(request->chat.open_answer);
   EXPECT_TRUE(chat(chat_with(R"("chat_template_kwargs":null,"documents":null)")).has_value());
@@ -505,11 +506,13 @@ TEST(AnthropicParse, GivesThoughtsAndSwitchesToTheChatTemplate) {
             R"({"reasoning_content":"one\ntwo","reasoning":"one\ntwo"})");
   EXPECT_EQ(request->turns[1].blocks.size(), 2U);
   EXPECT_EQ(json::serialize(request->chat.variables),
-            R"({"style":"x","enable_thinking":false,"reasoning_effort":"low"})");
+            R"({"style":"x","enable_thinking":false,"thinking":false,"reasoning":false,)"
+            R"("reasoning_effort":"low"})");
   const auto own = messages(messages_with(
       R"("thinking":{"type":"adaptive"},"chat_template_kwargs":{"enable_thinking":false})"));
   ASSERT_TRUE(own.has_value());
-  EXPECT_EQ(json::serialize(own->chat.variables), R"({"enable_thinking":false})");
+  EXPECT_EQ(json::serialize(own->chat.variables),
+            R"({"enable_thinking":false,"thinking":false,"reasoning":false})");
 }
 
 TEST(AnthropicParse, AcceptsAMessageThatPrewarms) {

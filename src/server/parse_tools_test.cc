@@ -203,6 +203,26 @@ TEST(ParseTools, TellsTheModelOfAnErrorAndTakesAnEmptyResult) {
   EXPECT_EQ(claude->turns[4].blocks[0].marker, LeaseClass::k5m) << "moved to the result (B2)";
 }
 
+TEST(ParseTools, RefusesAMarkerOnAnEmptyTextInsideAResultOrADocument_C10) {
+  const auto refused = [](const std::string& block) {
+    const auto parsed = messages(claude_turns(
+        R"({"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{}}]},
+           {"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[)" +
+        block + "]}]}"));
+    return parsed ? std::string() : parsed.error().message;
+  };
+  const std::string marker = R"("cache_control":{"type":"ephemeral"})";
+  const std::string empty = R"({"type":"text","text":"")";
+  EXPECT_EQ(refused(empty + "}"), "");
+  EXPECT_EQ(
+      refused(empty + "," + marker + "}"),
+      "messages.2.content.0.content.0.text: cache_control cannot be set for empty text blocks");
+  EXPECT_NE(refused(R"({"type":"document","source":{"type":"content","content":[)" + empty + "," +
+                    marker + "}]}}")
+                .find("cache_control cannot be set for empty text blocks"),
+            std::string::npos);
+}
+
 TEST(ParseTools, RefusesTheRowsOfTableEOnTheChatRoute) {
   const std::string call =
       R"({"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]})";

@@ -6,13 +6,21 @@
 #include <optional>
 #include <utility>
 
+#include "server/template_input.h"
+
 namespace pagewise::server {
 namespace {
 
-// Most families; Magistral.
-constexpr ReasoningSyntax kSyntaxes[] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+// Most families; Magistral; Command A and R7B; Granite 3.2.
+constexpr ReasoningSyntax kSyntaxes[] = {{"<think>", "</think>"},
+                                         {"[THINK]", "[/THINK]"},
+                                         {"<|START_THINKING|>", "<|END_THINKING|>"},
+                                         {"Here is my thought process:", "Here is my response:"}};
 // gpt-oss.
-constexpr ReasoningSyntax kChannels = {"<|channel|>analysis<|message|>", "<|end|>", true};
+constexpr ReasoningSyntax kChannels = {
+    .open = "<|channel|>analysis<|message|>", .close = "<|end|>", .channels = true};
+// Granite 3.3, behind its thoughts.
+constexpr std::string_view kAnswerOpen = "<response>", kAnswerClose = "</response>";
 
 constexpr std::string_view kWhite = " \t\r\n";
 
@@ -49,6 +57,13 @@ std::optional<std::string> rendered(const text::ChatTemplate& chat,
   return std::move(out->text);
 }
 
+/// What the template writes when it is told to think, and when it is told not to.
+std::optional<std::string> rendered_thinking(const text::ChatTemplate& chat, bool think) {
+  json::object switches;
+  for (const std::string_view name : kThinkingSwitches) switches.emplace(name, think);
+  return rendered(chat, {said("user", "Why?")}, std::move(switches));
+}
+
 bool writes(const text::ChatTemplate& chat, const ReasoningSyntax& syntax) {
   constexpr std::string_view kThought = "a thought of old", kAnswer = "an answer of old";
   const text::ChatMessage question = said("user", "Why?");
@@ -59,7 +74,7 @@ bool writes(const text::ChatTemplate& chat, const ReasoningSyntax& syntax) {
   // Into the beginning of an answer.
   if (has_mark(rendered(chat, {question}))) return true;
   for (const bool think : {true, false}) {
-    if (has_mark(rendered(chat, {question}, json::object{{"enable_thinking", think}}))) return true;
+    if (has_mark(rendered_thinking(chat, think))) return true;
   }
   // Around the thought of an earlier answer.
   text::ChatMessage answer = said("assistant", kAnswer);
@@ -84,10 +99,28 @@ bool writes_channels(const text::ChatTemplate& chat) {
 
 ReasoningSyntax detect_reasoning(const text::ChatTemplate& chat) {
   if (writes_channels(chat)) return kChannels;
-  for (const ReasoningSyntax& syntax : kSyntaxes) {
-    if (writes(chat, syntax)) return syntax;
+  for (ReasoningSyntax syntax : kSyntaxes) {
+    if (!writes(chat, syntax)) continue;
+    const auto told = rendered_thinking(chat, true);
+    if (told && told->find(kAnswerOpen) != std::string::npos) {
+      syntax.answer_open = kAnswerOpen;
+      syntax.answer_close = kAnswerClose;
+    }
+    return syntax;
   }
   return {};
+}
+
+std::vector<TokenId> control_tokens(const ReasoningSyntax& syntax,
+                                    const text::Tokenizer& tokenizer) {
+  std::vector<TokenId> out;
+  for (const std::string_view mark :
+       {syntax.open, syntax.close, syntax.answer_open, syntax.answer_close}) {
+    if (mark.empty()) continue;
+    const auto token = tokenizer.find(mark);
+    if (token && tokenizer.is_control(*token)) out.push_back(*token);
+  }
+  return out;
 }
 
 bool leaves_thought_open(std::string_view text, const ReasoningSyntax& syntax) {
@@ -95,6 +128,19 @@ bool leaves_thought_open(std::string_view text, const ReasoningSyntax& syntax) {
   const std::size_t open = text.rfind(syntax.open);
   if (open == std::string_view::npos) return false;
   return text.find(syntax.close, open) == std::string_view::npos;
+}
+
+/// Takes from what is pending all that cannot be the beginning of `mark` or white space in front of
+/// it; where the mark is `found`, it is taken too and what stands in front of it given.
+std::string ReasoningSplitter::until(std::string_view mark, bool& found) {
+  const std::size_t end = pending_.find(mark);
+  found = end != std::string::npos;
+  std::string_view piece(pending_);
+  piece = piece.substr(0, found ? end : pending_.size() - begun_mark(piece, mark));
+  // White space at its end only counts when more of it follows.
+  std::string own(without_back(piece));
+  pending_.erase(0, found ? end + mark.size() : own.size());
+  return own;
 }
 
 /// Looks at what is pending from one place; true when it may be looked at again from the next.
@@ -113,17 +159,11 @@ bool ReasoningSplitter::step(std::string& thought, std::string& text) {
       return true;
     }
     case Place::kThought: {
-      const std::size_t end = pending_.find(syntax_.close);
-      const bool ends = end != std::string::npos;
-      std::string_view piece(pending_);
-      piece = piece.substr(0, ends ? end : pending_.size() - begun_mark(piece, syntax_.close));
-      // White space at its end is only the thought's when more of it follows.
-      std::string_view own = without_back(piece);
-      const std::size_t taken = ends ? end + syntax_.close.size() : own.size();
-      if (!thought_said_) own = without_front(own);
+      bool ends = false;
+      const std::string piece = until(syntax_.close, ends);
+      const std::string_view own = thought_said_ ? std::string_view(piece) : without_front(piece);
       thought_said_ = thought_said_ || !own.empty();
       thought += own;
-      pending_.erase(0, taken);
       if (ends) place_ = Place::kBehind;
       return ends;
     }
@@ -131,10 +171,23 @@ bool ReasoningSplitter::step(std::string& thought, std::string& text) {
       const std::string_view rest = without_front(pending_);
       pending_.erase(0, pending_.size() - rest.size());
       if (pending_.empty()) return false;
-      place_ = Place::kAnswer;
+      const std::string_view mark = marked_ ? std::string_view() : syntax_.answer_open;
+      if (pending_.size() < mark.size() && mark.starts_with(pending_)) return false;
+      if (!mark.empty() && pending_.starts_with(mark)) {
+        pending_.erase(0, mark.size());
+        marked_ = true;
+      } else {
+        place_ = Place::kAnswer;
+      }
       return true;
     }
     case Place::kAnswer:
+      if (marked_) {
+        bool ends = false;
+        text += until(syntax_.answer_close, ends);
+        marked_ = !ends;
+        return ends;
+      }
       text += pending_;
       pending_.clear();
       return false;
@@ -143,7 +196,7 @@ bool ReasoningSplitter::step(std::string& thought, std::string& text) {
 }
 
 std::string ReasoningSplitter::take(engine::Delta& delta) {
-  if (place_ == Place::kAnswer && pending_.empty()) return {};
+  if (place_ == Place::kAnswer && pending_.empty() && !marked_) return {};
   const bool inside = place_ == Place::kThought;
   pending_ += delta.text;
   std::string thought, text;
@@ -154,7 +207,7 @@ std::string ReasoningSplitter::take(engine::Delta& delta) {
     delta.tokens.clear();
   }
   if (delta.finish != engine::FinishReason::kNone) {
-    if (place_ == Place::kStart) text += pending_;
+    if (place_ != Place::kThought) text += pending_;
     if (place_ == Place::kThought) {
       std::string_view rest = without_back(pending_);
       if (!thought_said_) rest = without_front(rest);

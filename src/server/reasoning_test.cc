@@ -22,8 +22,9 @@ struct Split {
 
 /// The whole text in pieces that end at the given places; a token each.
 Split split(std::string_view text, const std::vector<std::size_t>& cuts, bool begun,
-            engine::FinishReason finish = engine::FinishReason::kStop) {
-  ReasoningSplitter splitter(kTags, begun);
+            engine::FinishReason finish = engine::FinishReason::kStop,
+            const ReasoningSyntax& syntax = kTags) {
+  ReasoningSplitter splitter(syntax, begun);
   Split out;
   std::size_t at = 0;
   uint32_t tokens = 0;
@@ -50,6 +51,21 @@ struct Case {
   std::string_view thought, text;
 };
 
+/// In all pieces that a text can come in.
+void expect_split(const Case& one, const ReasoningSyntax& syntax) {
+  std::vector<std::size_t> every;
+  for (std::size_t i = 1; i < one.raw.size(); ++i) every.push_back(i);
+  std::vector<std::vector<std::size_t>> ways = {{}, every};
+  for (std::size_t a = 0; a <= one.raw.size(); ++a) {
+    for (std::size_t b = a; b <= one.raw.size(); ++b) ways.push_back({a, b});
+  }
+  for (const std::vector<std::size_t>& cuts : ways) {
+    const Split found = split(one.raw, cuts, one.begun, engine::FinishReason::kStop, syntax);
+    ASSERT_EQ(found.thought, one.thought) << one.raw;
+    ASSERT_EQ(found.text, one.text) << one.raw;
+  }
+}
+
 constexpr Case kCases[] = {
     {"<think>\nA cat.\n</think>\n\nMeow.", false, "A cat.", "Meow."},
     {"  \n<think>A cat.</think>Meow.", false, "A cat.", "Meow."},
@@ -75,18 +91,24 @@ constexpr Case kCases[] = {
 };
 
 TEST(Reasoning, IsTheSameHoweverTheTextWasCut) {
-  for (const Case& one : kCases) {
-    std::vector<std::size_t> every;
-    for (std::size_t i = 1; i < one.raw.size(); ++i) every.push_back(i);
-    std::vector<std::vector<std::size_t>> ways = {{}, every};
-    for (std::size_t a = 0; a <= one.raw.size(); ++a) {
-      for (std::size_t b = a; b <= one.raw.size(); ++b) ways.push_back({a, b});
-    }
-    for (const std::vector<std::size_t>& cuts : ways) {
-      const Split found = split(one.raw, cuts, one.begun);
-      ASSERT_EQ(found.thought, one.thought) << one.raw;
-      ASSERT_EQ(found.text, one.text) << one.raw;
-    }
+  for (const Case& one : kCases) expect_split(one, kTags);
+}
+
+constexpr Case kMarkedAnswers[] = {
+    {"<think>A.</think><response>B. </response>", false, "A.", "B."},
+    {"<think>A.</think>\n\n<response>\n B </res\n </response> \n", false, "A.", "B </res \n"},
+    {"<think>A.</think>B.", false, "A.", "B."},
+    {"<think>A.</think><response>B </respo", false, "A.", "B </respo"},
+    {"<think>A.</think> <respon", false, "A.", "<respon"},
+    {"<think>A.</think><response>B</response>C</response>", false, "A.", "BC</response>"},
+    {"<think>A.</think><response><response>B</response>", false, "A.", "<response>B"},
+    {"<response>B</response>", false, "", "<response>B</response>"},
+    {"<think>A.</think><response></response>", false, "A.", ""},
+};
+
+TEST(Reasoning, LeavesOutTheMarksAroundAnAnswerBehindAThought) {
+  for (const Case& one : kMarkedAnswers) {
+    expect_split(one, {"<think>", "</think>", "<response>", "</response>"});
   }
 }
 
@@ -155,22 +177,38 @@ std::string file(const std::string& name) {
 
 TEST(Reasoning, IsFoundInTheTemplatesThatHaveIt) {
   for (const char* name : {"thinking.jinja", "families/qwen3.jinja", "families/smollm3.jinja",
-                           "families/deepseek.jinja"}) {
+                           "families/deepseek.jinja", "families/granite.jinja"}) {
     EXPECT_EQ(open_mark_of(file(name)), "<think>") << name;
   }
+  EXPECT_EQ(open_mark_of(file("families/cohere2.jinja")), "<|START_THINKING|>");
   for (const char* name :
        {"chatml.jinja", "families/gemma.jinja", "families/llama3.jinja", "families/phi.jinja",
-        "families/mistral.jinja", "families/command_r.jinja", "families/qwen2_5.jinja"}) {
+        "families/mistral.jinja", "families/command_r.jinja", "families/qwen2_5.jinja",
+        "families/falcon.jinja", "families/olmo.jinja"}) {
     EXPECT_EQ(open_mark_of(file(name)), "") << name;
   }
   EXPECT_EQ(open_mark_of("{% for m in messages %}{{ m.content }}{% endfor %}[THINK]"), "[THINK]");
   EXPECT_EQ(
       open_mark_of("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}"),
       "<think>");
+  // Under whichever name the template has its switch.
+  EXPECT_EQ(open_mark_of("{% if thinking %}Here is my thought process: Here is my response:"
+                         "{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"),
+            "Here is my thought process:");
   EXPECT_EQ(open_mark_of("{{ raise_exception('never') }}"), "");
   const auto chat = text::ChatTemplate::compile(file("families/gpt_oss.jinja"));
   ASSERT_TRUE(chat.has_value()) << chat.error().message;
   EXPECT_TRUE(detect_reasoning(**chat).channels);
+}
+
+TEST(Reasoning, KnowsWhoseAnswersStandBetweenMarksToo) {
+  const auto granite = text::ChatTemplate::compile(file("families/granite.jinja"));
+  ASSERT_TRUE(granite.has_value()) << granite.error().message;
+  EXPECT_EQ(detect_reasoning(**granite).answer_open, "<response>");
+  EXPECT_EQ(detect_reasoning(**granite).answer_close, "</response>");
+  const auto qwen = text::ChatTemplate::compile(file("families/qwen3.jinja"));
+  ASSERT_TRUE(qwen.has_value()) << qwen.error().message;
+  EXPECT_EQ(detect_reasoning(**qwen).answer_open, "");
 }
 
 }  // namespace

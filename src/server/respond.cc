@@ -59,7 +59,7 @@ void AnswerText::push(const engine::Delta& delta, Events& events) {
   using Kind = tools::CallEvent::Kind;
   const std::size_t before = events.size();
   if (!parser_) {
-    if (!delta.text.empty()) events.push_back({Kind::kText, delta.text});
+    if (!delta.text.empty()) tools::append(Kind::kText, delta.text, events);
     return;
   }
   if (!delta.text.empty()) parser_->push(delta.text, events);

@@ -38,20 +38,19 @@ bool loses_inner_system_turn(const GenerationRequest& request,
   return !wanted.empty();
 }
 
-GenerationRequest with_system_in_user_turns(const GenerationRequest& request) {
-  GenerationRequest out = request;
-  out.turns.clear();
-  for (std::size_t i = 0; i < request.turns.size(); ++i) {
-    const Turn& turn = request.turns[i];
+GenerationRequest with_system_in_user_turns(GenerationRequest request) {
+  std::vector<Turn> turns;
+  turns.reserve(request.turns.size());
+  for (Turn& turn : request.turns) {
     // Two in a row cannot be: the parser joins turns of one role.
-    if (is_inner_system(request.turns, i)) {
-      std::copy(turn.blocks.begin(), turn.blocks.end(),
-                std::back_inserter(out.turns.back().blocks));
+    if (turn.role == "system" && !turns.empty() && turns.back().role == "user") {
+      std::move(turn.blocks.begin(), turn.blocks.end(), std::back_inserter(turns.back().blocks));
     } else {
-      out.turns.push_back(turn);
+      turns.push_back(std::move(turn));
     }
   }
-  return out;
+  request.turns = std::move(turns);
+  return request;
 }
 
 }  // namespace pagewise::server

@@ -18,6 +18,6 @@ bool loses_inner_system_turn(const GenerationRequest& request,
                              const text::ProvenancedText& rendered, int32_t first_origin);
 
 /// The same request with the blocks of those turns behind those of the user's turn.
-GenerationRequest with_system_in_user_turns(const GenerationRequest& request);
+GenerationRequest with_system_in_user_turns(GenerationRequest request);
 
 }  // namespace pagewise::server

@@ -18,6 +18,11 @@ constexpr std::string_view kGiven[] = {
 constexpr std::string_view kNotForTemplates[] = {"role",          "content", "tool_calls",
                                                  "function_call", "audio",   "cache_control"};
 
+/// Unless the request names the variable itself.
+void set_default(TemplateInput& chat, std::string_view variable, json::value value) {
+  if (!chat.variables.contains(variable)) chat.variables.emplace(variable, std::move(value));
+}
+
 }  // namespace
 
 TemplateInput parse_template_input(Fields& fields, const json::object& body) {
@@ -34,6 +39,14 @@ TemplateInput parse_template_input(Fields& fields, const json::object& body) {
       }
       chat.variables.emplace(name, value);
     }
+    // Whoever knows the switch by one template's name for it means the others', too.
+    for (const std::string_view name : kThinkingSwitches) {
+      const json::value* think = chat.variables.if_contains(name);
+      if (think != nullptr && think->is_bool()) {
+        set_thinking(chat, think->get_bool());
+        break;
+      }
+    }
   }
   if (const json::array* documents = fields.array(body, "", "documents")) {
     for (std::size_t i = 0; i < documents->size(); ++i) {
@@ -47,13 +60,13 @@ TemplateInput parse_template_input(Fields& fields, const json::object& body) {
   return chat;
 }
 
-void set_default(TemplateInput& chat, std::string_view variable, json::value value) {
-  if (!chat.variables.contains(variable)) chat.variables.emplace(variable, std::move(value));
+void set_thinking(TemplateInput& chat, bool think) {
+  for (const std::string_view name : kThinkingSwitches) set_default(chat, name, think);
 }
 
 void set_reasoning_effort(TemplateInput& chat, std::string_view effort) {
   set_default(chat, "reasoning_effort", json::string(effort));
-  if (effort == "none") set_default(chat, "enable_thinking", false);
+  if (effort == "none") set_thinking(chat, false);
 }
 
 json::object message_fields(Fields& fields, const json::object& message, std::string_view path) {

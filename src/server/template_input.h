@@ -15,10 +15,15 @@ namespace pagewise::server {
 /// servers have for them, on every route that renders messages. Complains into `fields`.
 TemplateInput parse_template_input(Fields& fields, const json::object& body);
 
-/// A switch of many templates, unless the request names it itself.
-void set_default(TemplateInput& chat, std::string_view variable, json::value value);
+/// The names that templates have for one switch, whether to think: most families; Granite and
+/// DeepSeek; Command A.
+inline constexpr std::string_view kThinkingSwitches[] = {"enable_thinking", "thinking",
+                                                         "reasoning"};
+
+/// That switch under all its names, unless the request itself gives it under one of them.
+void set_thinking(TemplateInput& chat, bool think);
 /// `reasoning_effort` of one API, `output_config.effort` of the other. "none" also switches
-/// thinking off, in the name that most templates have for it.
+/// thinking off.
 void set_reasoning_effort(TemplateInput& chat, std::string_view effort);
 
 /// The fields of a message that are not its role, its content or the API's own. null is absent.

@@ -28,6 +28,13 @@ def models(tmp_path_factory):
     return folder
 
 
+def with_control_marks(model):
+    """The model's thoughts stand between control tokens, which otherwise give no text."""
+    model.keys = [(name, kind, (content[0], [3 if t == 4 else t for t in content[1]])
+                   if name == "tokenizer.ggml.token_type" else content) for name, kind, content in model.keys]
+    return model
+
+
 @pytest.fixture(scope="module")
 def thinker(models):
     with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", FAMILIES / "qwen3.jinja",
@@ -216,3 +223,82 @@ def test_a_model_without_the_form_keeps_its_text(models):
                  model=models / "thinks.gguf") as server:
         raw = server.ok("/v1/completions", {"model": "m", "prompt": "x\n", "max_tokens": 50})
         assert raw["choices"][0]["text"] == "<think>Hm so</think>Yet.", "a raw completion is not taken apart"
+
+
+def test_marks_that_are_control_tokens_are_seen(tmp_path):
+    path = tmp_path / "control.gguf"
+    path.write_bytes(with_control_marks(ScriptedModel(WORDS)).bytes())
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", FAMILIES / "qwen3.jinja",
+                 model=path) as server:
+        message = chat(server)["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == (THOUGHT, ANSWER)
+        assert [block["type"] for block in claude(server)["content"]] == ["thinking", "text"]
+        whole = chat(server, reasoning_format="none")["choices"][0]["message"]
+        assert whole["content"] == "<think>Hm so</think>Yet."
+        raw = server.ok("/v1/completions", {"model": "m", "prompt": "x\n", "max_tokens": 50})
+        assert raw["choices"][0]["text"] == THOUGHT + ANSWER
+
+
+# ---- Whether to think: one switch under the names of every API and template
+
+END_OF_QWEN3 = "<|im_start|>assistant\n"
+# Of each family: what a prompt has when nobody says anything, when thinking is asked for, and when it is not wanted.
+SWITCHES = {
+    "qwen3": (lambda text: text.endswith(END_OF_QWEN3),
+              lambda text: text.endswith(END_OF_QWEN3),
+              lambda text: text.endswith(END_OF_QWEN3 + "<think>\n\n</think>\n\n")),
+    "smollm3": (lambda text: "Mode: /think\n" in text and text.endswith("assistant\n"),
+                lambda text: "Mode: /think\n" in text and text.endswith("assistant\n"),
+                lambda text: "Mode: /no_think\n" in text and text.endswith("assistant\n<think>\n\n</think>\n")),
+    "granite": (lambda text: "<think>" not in text,
+                lambda text: "<think></think>" in text,
+                lambda text: "<think>" not in text),
+    "cohere2": (lambda text: "START_THINKING" not in text,
+                lambda text: text.endswith("<|START_THINKING|>"),
+                lambda text: text.endswith("<|START_THINKING|><|END_THINKING|>")),
+    "deepseek": (lambda text: text.endswith("<think>\n"),) * 3,  # it has no switch
+}
+ON = [{"chat_template_kwargs": {"enable_thinking": True}}, {"chat_template_kwargs": {"thinking": True}}]
+OFF = [{"chat_template_kwargs": {"enable_thinking": False}}, {"chat_template_kwargs": {"thinking": False}},
+       {"reasoning_effort": "none"}]
+ON_MESSAGES = [{"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": {"type": "adaptive"}}, *ON]
+OFF_MESSAGES = [{"thinking": {"type": "disabled"}}, *OFF[:2], {"output_config": {"effort": "none"}}]
+
+
+def prompt_of(server, **more):
+    tokens = server.ok("/tokenize", {"messages": ASKED, **more})["tokens"]
+    return tokens, server.ok("/detokenize", {"tokens": tokens})["content"]
+
+
+@pytest.mark.parametrize("family", SWITCHES)
+def test_the_switch_of_every_api_reaches_the_families_templates(family):
+    by_default, on, off = SWITCHES[family]
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", FAMILIES / f"{family}.jinja") as server:
+        for says, chats, messages in ((by_default, [{}], [{}]), (on, ON, ON_MESSAGES), (off, OFF, OFF_MESSAGES)):
+            for more in chats:
+                tokens, text = prompt_of(server, **more)
+                assert says(text), (more, text)
+                assert chat(server, max_tokens=1, **more)["usage"]["prompt_tokens"] == len(tokens)
+            for more in messages:  # the same prompt, to the token: all but the last one is read back
+                body = {"model": "m", "max_tokens": 1025, "messages": ASKED, **more, "stop_sequences": ["e", "a"]}
+                answer = server.post("/v1/messages", body)
+                assert answer.status_code == 200, answer.text
+                assert int(answer.headers["x-cached-tokens"]) == len(tokens) - 1, more
+                counted = server.ok("/v1/messages/count_tokens", {"model": "m", "messages": ASKED, **more})
+                assert counted["input_tokens"] == len(tokens), more
+        # What a request says to the template by its own name for it is not overruled.
+        asked = {"chat_template_kwargs": {"enable_thinking": True}, "reasoning_effort": "none"}
+        assert on(prompt_of(server, **asked)[1])
+
+
+def test_an_effort_reaches_a_template_that_has_levels():
+    with serving("--kv-memory", "64MiB", "--alias", "*", "--chat-template", FAMILIES / "gpt_oss.jinja") as server:
+        for effort in ("low", "medium", "high"):
+            tokens, text = prompt_of(server, reasoning_effort=effort)
+            assert f"Reasoning: {effort}\n" in text
+            assert prompt_of(server, chat_template_kwargs={"reasoning_effort": effort})[0] == tokens
+            assert chat(server, max_tokens=1, reasoning_effort=effort)["usage"]["prompt_tokens"] == len(tokens)
+            told = server.post("/v1/messages", {"model": "m", "max_tokens": 1, "messages": ASKED,
+                                                "output_config": {"effort": effort}})
+            assert int(told.headers["x-cached-tokens"]) == len(tokens) - 1
+        assert "Reasoning: medium\n" in prompt_of(server)[1]

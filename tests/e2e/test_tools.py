@@ -302,8 +302,17 @@ def test_c04_a_billing_line_in_front_of_ten_tools_does_not_spoil_the_cache(serve
     texts = [answer.json()["content"] for answer in [*answers, ask(uncached, "00")]]
     assert all(text == texts[0] for text in texts)
     assert total(server, tools=tools, system=system("aa"), messages=user) == tokens
-    spoken = [{"role": "user", "content": system("aa")[0]["text"]}]
-    assert total(server, tools=tools, system=[fixed], messages=spoken) > tokens
+    # Only as a whole first system block: elsewhere the same words are words.
+    line = system("aa")[0]["text"]
+    said = total(server, tools=tools, system=[fixed], messages=[{"role": "user", "content": line}])
+    assert said - tokens == len(server.tokens(line)) - len(server.tokens("Why?"))
+    for words in ({"messages": [*user, {"role": "assistant", "content": line}, *user]},
+                  {"messages": user, "system": [fixed, system("aa")[0]]},
+                  {"messages": user, "system": [{"type": "text", "text": "A " + line}, fixed]}):
+        assert total(server, **{"tools": tools, "system": [fixed], **words}) > tokens + 10
+
+
+CALL = {"type": "tool_use", "id": "toolu_1", "name": "tool_0", "input": {"zeta": "z", "alpha": 1}}
 
 
 def chat_body(tools, nonce):
@@ -364,6 +373,14 @@ def test_c10_markers_on_tools_count_and_are_read(server, uncached, nonce):
         server.anthropic().messages.create(
             model="claude-x", max_tokens=1, tools=marked, messages=[{"role": "user", "content": "q"}],
             system=[{"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}])
+    for bad, place in (({"tools": [*tools[:2], {**tools[2], "cache_control": {"type": "forever"}}]},
+                        "tools.2.cache_control.type"),
+                       ({"tools": tools, "messages": [*user, {"role": "assistant", "content": [CALL]}, {
+                           "role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [
+                               {"type": "text", "text": "", **MARK}]}]}]}, "messages.2.content.0.content.0")):
+        with pytest.raises(anthropic.BadRequestError) as refused:
+            server.anthropic().messages.create(**{"model": "claude-x", "max_tokens": 1, "messages": user[:1], **bad})
+        assert place in str(refused.value) and "invalid_request_error" in str(refused.value)
     assert server.metrics()["vllm:prompt_tokens_total"] == computed
 
     def ask(kept, system, **more):

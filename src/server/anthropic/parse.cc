@@ -26,11 +26,16 @@ constexpr int64_t kThinkingBudgetMin = 1024;
 /// means nothing to the model, and its vendor strips it too (D2, C04).
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
+/// B2, also of a text inside another block, which may otherwise be empty.
+void refuse_marker_on_nothing(Fields& fields, std::string_view text, const std::string& path) {
+  if (!text.empty()) return;
+  fields.refuse(path, fmt::format("{}: cache_control cannot be set for empty text blocks", path));
+}
+
 /// Text blocks must say something.
 void check_text(Fields& fields, std::string_view text, bool marked, const std::string& path) {
-  if (text.empty() && marked) {
-    fields.refuse(path, fmt::format("{}: cache_control cannot be set for empty text blocks", path));
-  } else if (text.empty()) {
+  if (marked) refuse_marker_on_nothing(fields, text, path);
+  if (text.empty()) {
     fields.refuse(path, fmt::format("{}: text content blocks must be non-empty", path));
   } else if (is_blank(text)) {
     fields.refuse(path,
@@ -62,8 +67,10 @@ std::string inner_text(Fields& fields, const json::array& blocks, const std::str
       break;
     }
     if (!out.empty()) out += '\n';
-    out += require_string(fields, *block, here, "text");
+    const std::string_view text = require_string(fields, *block, here, "text");
+    out += text;
     if (const auto marker = parse_cache_control(fields, *block, here)) {
+      refuse_marker_on_nothing(fields, text, fields.key(here, "text"));
       if (i + 1 == blocks.size()) {
         moved = marker;
       } else {
@@ -155,9 +162,14 @@ std::string result_text(Fields& fields, const json::object& result, const std::s
     const std::string_view type = require_string(fields, *block, here, "type");
     std::optional<engine::LeaseClass> inner;
     if (i > 0) out += '\n';
-    out += type == "text" ? std::string(require_string(fields, *block, here, "text"))
-                          : block_text(fields, *block, type, here, inner);
-    if (const auto marker = parse_cache_control(fields, *block, here)) inner = marker;
+    const std::string text = type == "text"
+                                 ? std::string(require_string(fields, *block, here, "text"))
+                                 : block_text(fields, *block, type, here, inner);
+    out += text;
+    if (const auto marker = parse_cache_control(fields, *block, here)) {
+      if (type == "text") refuse_marker_on_nothing(fields, text, fields.key(here, "text"));
+      inner = marker;
+    }
     if (inner && i + 1 < blocks->size()) {
       const std::string marker = fields.key(here, "cache_control");
       fields.refuse(marker,
@@ -460,7 +472,7 @@ void parse_thinking(Fields& fields, const json::object& body, bool counting,
     }
   }
   if (*type == "enabled" || *type == "adaptive" || *type == "disabled") {
-    set_default(request.chat, "enable_thinking", *type != "disabled");
+    set_thinking(request.chat, *type != "disabled");
   }
   if (*type == "enabled") {
     if (!counting && request.max_tokens == 0) {

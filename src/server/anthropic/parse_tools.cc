@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "server/cache_markers.h"
+#include "server/tools/call_results.h"
 #include "server/tools/tool_checks.h"
 
 namespace pagewise::server::anthropic {
@@ -109,52 +109,26 @@ ContentBlock parse_tool_use(Fields& fields, const json::object& block, const std
 
 void settle_results(Fields& fields, std::vector<Turn>& turns, std::size_t first,
                     const std::vector<std::size_t>& message_of_turn) {
-  std::vector<const ContentBlock*> open;  // calls without a result
-  std::size_t caller = first;             // the turn that made them
   const auto path_of = [&](std::size_t turn) {
     return fields.item("messages", message_of_turn[turn - first]);
   };
-  const auto all_answered = [&] {
-    if (open.empty()) return true;
-    std::string ids;
-    for (const ContentBlock* call : open) {
-      ids += fmt::format("{}{}", ids.empty() ? "" : ", ", tools::call_id(*call));
-    }
-    const std::string path = path_of(caller);
+  tools::ResultComplaints complaints;
+  complaints.unanswered = [&](std::size_t turn, const std::string& ids) {
+    const std::string path = path_of(turn);
     fields.refuse(path, fmt::format("{}: `tool_use` ids were found without `tool_result` blocks "
                                     "immediately after: {}. Each `tool_use` block must have its "
                                     "`tool_result` block in the next message",
                                     path, ids));
-    return false;
   };
-  for (std::size_t i = first; i < turns.size() && !fields.failed(); ++i) {
-    Turn& turn = turns[i];
-    if (turn.role == "tool") {
-      const std::string_view id(turn.fields.at("tool_call_id").as_string());
-      const auto answered = std::find_if(open.begin(), open.end(), [&](const ContentBlock* call) {
-        return tools::call_id(*call) == id;
-      });
-      if (answered == open.end()) {
-        const std::string path = fields.item(fields.key(path_of(i), "content"),
-                                             static_cast<std::size_t>(turn.blocks[0].index));
-        return fields.refuse(
-            path,
-            fmt::format("{}: unexpected `tool_use_id` found in `tool_result` blocks: {}. "
-                        "Each `tool_result` block must have a `tool_use` block in the message "
-                        "before it",
-                        path, id));
-      }
-      turn.fields["name"] = tools::call_name(**answered);
-      open.erase(answered);
-      continue;
-    }
-    if (!all_answered()) return;
-    for (const ContentBlock& block : turn.blocks) {
-      if (!block.call.empty()) open.push_back(&block);
-    }
-    caller = i;
-  }
-  if (!fields.failed()) all_answered();
+  complaints.unexpected = [&](std::size_t turn, std::string_view id) {
+    const std::string path = fields.item(fields.key(path_of(turn), "content"),
+                                         static_cast<std::size_t>(turns[turn].blocks[0].index));
+    fields.refuse(path, fmt::format("{}: unexpected `tool_use_id` found in `tool_result` blocks: "
+                                    "{}. Each `tool_result` block must have a `tool_use` block in "
+                                    "the message before it",
+                                    path, id));
+  };
+  tools::settle_results(turns, first, complaints);
 }
 
 }  // namespace pagewise::server::anthropic

@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "server/cache_markers.h"
+#include "server/tools/call_results.h"
 #include "server/tools/tool_checks.h"
 
 namespace pagewise::server::openai {
@@ -171,47 +171,20 @@ void parse_tool_calls(Fields& fields, const json::object& message, const std::st
 }
 
 void settle_results(Fields& fields, std::vector<Turn>& turns) {
-  std::vector<const ContentBlock*> open;  // calls without a result
-  std::size_t caller = 0;                 // the turn that made them
-  const auto id_of = [](const Turn& turn) {
-    return std::string_view(turn.fields.at("tool_call_id").as_string());
-  };
-  const auto all_answered = [&] {
-    if (open.empty()) return true;
-    const std::string path = fields.item("messages", caller);
-    std::string ids;
-    for (const ContentBlock* call : open) {
-      ids += fmt::format("{}{}", ids.empty() ? "" : ", ", tools::call_id(*call));
-    }
+  tools::ResultComplaints complaints;
+  complaints.unanswered = [&](std::size_t turn, const std::string& ids) {
+    const std::string path = fields.item("messages", turn);
     fields.refuse(path, fmt::format("{}: a message with tool_calls must be followed by a 'tool' "
                                     "message for each of them, and these have none: {}",
                                     path, ids));
-    return false;
   };
-  for (std::size_t i = 0; i < turns.size() && !fields.failed(); ++i) {
-    Turn& turn = turns[i];
-    if (turn.role == "tool") {
-      const auto answered = std::find_if(open.begin(), open.end(), [&](const ContentBlock* call) {
-        return tools::call_id(*call) == id_of(turn);
-      });
-      if (answered == open.end()) {
-        const std::string path = fields.key(fields.item("messages", i), "role");
-        return fields.refuse(
-            path, fmt::format("{}: a 'tool' message must answer a call of the assistant message "
-                              "before it, and '{}' is none that is still open",
-                              path, id_of(turn)));
-      }
-      if (!turn.fields.contains("name")) turn.fields["name"] = tools::call_name(**answered);
-      open.erase(answered);
-      continue;
-    }
-    if (!all_answered()) return;
-    for (const ContentBlock& block : turn.blocks) {
-      if (!block.call.empty()) open.push_back(&block);
-    }
-    caller = i;
-  }
-  if (!fields.failed()) all_answered();
+  complaints.unexpected = [&](std::size_t turn, std::string_view id) {
+    const std::string path = fields.key(fields.item("messages", turn), "role");
+    fields.refuse(path, fmt::format("{}: a 'tool' message must answer a call of the assistant "
+                                    "message before it, and '{}' is none that is still open",
+                                    path, id));
+  };
+  tools::settle_results(turns, 0, complaints);
 }
 
 }  // namespace pagewise::server::openai

@@ -48,6 +48,14 @@ bool is_object(std::string_view text) {
 
 }  // namespace
 
+void append(Kind kind, std::string_view text, std::vector<CallEvent>& events) {
+  if (!events.empty() && events.back().kind == kind) {
+    events.back().text += text;
+  } else {
+    events.push_back({kind, std::string(text)});
+  }
+}
+
 CallParser::CallParser(const CallSyntax& syntax, std::vector<std::string> names, bool certain)
     : syntax_(syntax), names_(std::move(names)), certain_(certain) {}
 
@@ -66,7 +74,7 @@ void CallParser::run(Events& out) {
     if (mode_ == Mode::kWords) {
       more = words(out);
     } else if (mode_ == Mode::kClosing) {
-      more = closing(out);
+      more = closing();
     } else if ((more = at_ < buffer_.size())) {
       byte(buffer_[at_], out);
     }
@@ -77,11 +85,7 @@ void CallParser::say(std::string_view text, Events& out) {
   if (text.empty()) return;
   said_ = true;
   behind_call_ = false;
-  if (!out.empty() && out.back().kind == Kind::kText) {
-    out.back().text += text;
-  } else {
-    out.push_back({Kind::kText, std::string(text)});
-  }
+  append(Kind::kText, text, out);
 }
 
 /// True when a call was opened.
@@ -240,19 +244,13 @@ void CallParser::arguments_byte(char c, Events& out) {
 }
 
 /// Tells of a call what is new; `arguments` are all of them so far.
-void CallParser::tell(std::string name, std::string_view arguments, bool whole, Events& out) {
+void CallParser::tell(std::string_view name, std::string_view arguments, bool whole, Events& out) {
   if (!whole && arguments.empty()) return;
-  if (!started_) out.push_back({Kind::kStart, std::move(name)});
+  if (!started_) out.push_back({Kind::kStart, std::string(name)});
   started_ = true;
   const std::string_view fresh = arguments.substr(std::min(told_, arguments.size()));
   told_ = arguments.size();
-  if (!fresh.empty()) {
-    if (!out.empty() && out.back().kind == Kind::kArguments) {
-      out.back().text += fresh;
-    } else {
-      out.push_back({Kind::kArguments, std::string(fresh)});
-    }
-  }
+  if (!fresh.empty()) append(Kind::kArguments, fresh, out);
   if (whole) out.push_back({Kind::kEnd, ""});
 }
 
@@ -274,7 +272,7 @@ void CallParser::leave(Events& out) {
 }
 
 /// True when something was read; false while what follows may still be a closing.
-bool CallParser::closing(Events&) {
+bool CallParser::closing() {
   const std::size_t first = buffer_.find_first_not_of(kSpace);
   buffer_.erase(0, first);
   if (buffer_.empty()) return false;

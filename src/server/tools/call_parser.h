@@ -36,6 +36,10 @@ struct CallEvent {
   bool operator==(const CallEvent&) const = default;
 };
 
+/// Adds a piece of a kind that comes in pieces (text, arguments): to the last event where that is
+/// of this kind.
+void append(CallEvent::Kind kind, std::string_view text, std::vector<CallEvent>& events);
+
 class CallParser {
  public:
   /// `names`: of the tools that may be called; anything else is no call. `certain`: whatever begins
@@ -63,7 +67,7 @@ class CallParser {
 
   void run(Events& out);
   bool words(Events& out);
-  bool closing(Events& out);
+  bool closing();
   void byte(char c, Events& out);
   void object_byte(char c, Events& out);
   void header_byte(char c, Events& out);
@@ -72,7 +76,7 @@ class CallParser {
   void open(std::size_t opening);
   void broken(Events& out);
   void leave(Events& out);
-  void tell(std::string name, std::string_view arguments, bool whole, Events& out);
+  void tell(std::string_view name, std::string_view arguments, bool whole, Events& out);
   void flush(Events& out);
   void say(std::string_view text, Events& out);
   bool known(std::string_view name) const;

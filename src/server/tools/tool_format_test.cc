@@ -38,13 +38,16 @@ struct Expected {
 };
 
 const Expected kFamilies[] = {
+    {"cohere2", "command-r", true, true, false, false, false},
     {"command_r", "command-r", true, true, false, false, false},
     {"deepseek", "deepseek", true, true, false, false, false},
+    {"falcon", "hermes", false, false, false, false, false},
     {"gemma", "hermes", false, false, false, false, false},
     {"gpt_oss", "channels", true, true, true, false, false},
     {"granite", "piped tags", true, true, false, false, false},
     {"llama3", "llama3", true, true, true, false, false},
     {"mistral", "mistral", true, true, false, true, false},
+    {"olmo", "hermes", false, false, false, false, false},
     {"phi", "piped tags", true, true, false, false, true},
     {"qwen2_5", "hermes", true, true, false, false, false},
     {"qwen3", "hermes", true, true, false, false, false},
