@@ -64,8 +64,10 @@ bool ChannelSplitter::read_header(std::string& text) {
   const std::size_t end = pending_.find(kMessage);
   if (end == std::string::npos && pending_.size() < kHeaderBytesMax + kMessage.size()) return false;
   if (end > kHeaderBytesMax) {
-    pending_.erase(0, given_);
+    const std::string words = pending_.substr(given_, kHeaderBytesMax - given_);
+    pending_.erase(0, kHeaderBytesMax);  // whatever marks it has: each step must get on
     begin_body({}, text);
+    say(words, text, text);
     return true;
   }
   const std::string head = pending_.substr(0, end);
