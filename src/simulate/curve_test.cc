@@ -141,6 +141,17 @@ TEST(Curve, FollowingAPartOfTheBlocksIsClose) {
   }
 }
 
+TEST(Curve, DistancesOfAPartCountForAll) {
+  const Trace trace = random_trace(1, 10'000);  // steep: nothing is asked for after 60 requests
+  const Curve whole = hit_rate_curve(trace, {.blocks_max = 1 << 22});
+  const Curve part = hit_rate_curve(trace, {.blocks_max = 1 << 12});
+  EXPECT_LT(part.share, 0.2);
+  for (const CurvePoint& point : whole.points) {
+    if (point.tokens < 20'000) continue;
+    EXPECT_NEAR(part.hit_rate_at(point.tokens), point.hit_rate, 0.06) << point.tokens;
+  }
+}
+
 TEST(Curve, OfATraceThatRepeatsNothingIsEmpty) {
   Trace trace;
   for (uint32_t i = 0; i < 10; ++i) {

@@ -122,7 +122,8 @@ std::string curve_chart(const json::array& points) {
   for (const json::value& point : points) {
     line += fmt::format("{:.1f},{:.1f} ", x(position(point)), y(number(point.at("hit_rate"))));
   }
-  line.pop_back();
+  // To the edge: more memory finds nothing more.
+  line += fmt::format("{:.1f},{:.1f}", kWidth - kRight, y(number(points.back().at("hit_rate"))));
   inside += fmt::format(
       "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f5fa8\" stroke-width=\"2\"/>\n", line);
   return svg(kHeight, inside);

@@ -247,6 +247,27 @@ TEST(Simulation, ManyStepsInOneMoveGiveTheSameAsOneAfterTheOther) {
   EXPECT_GT(refused, 10U);
 }
 
+TEST(Simulation, WhoTakesTurnsDoesSoInTheSameOrderBehindALeap) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Prng prng(mix64(seed));
+    std::vector<Arrival> arrivals;
+    TimeNs at_ns = 0;
+    for (uint32_t i = 0; i < 16; ++i) {
+      const auto prompt = static_cast<uint32_t>(5 + prng.below(3));
+      arrivals.push_back({at_ns, {{1 + i, prompt}}, static_cast<uint32_t>(3 + prng.below(50))});
+      at_ns += static_cast<TimeNs>(prng.below(60'000'000));
+    }
+    const Trace trace = trace_of(arrivals);
+    SimulationOptions options = machine(1000);
+    options.replica.calibration.row_position_ns = 10'000;  // whose turn it is shows in the times
+    options.replica.engine.step_tokens = static_cast<uint32_t>(2 + prng.below(3));
+    const Measured leaping = run(trace, options).all;
+    options.replica.leap = false;
+    EXPECT_EQ(run(trace, options).all, leaping);
+  }
+}
+
 TEST(Simulation, ALongAnswerAloneIsAFewMoves) {
   ReplicaOptions options = machine(1000).replica;
   options.sample_ns = INT64_MAX / 2;
