@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the forward pass share: how panels and rows are divided among threads and tiles,
-// and biases of what a thread computed.
+// What the parts of the forward pass share: how panels and rows are divided among threads and
+// tiles, and biases of what a thread computed.
 #pragma once
 
 #include <algorithm>

@@ -19,11 +19,11 @@ struct Architecture {
 };
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", llama_spec},         {"qwen2", qwen2_spec},       {"qwen3", qwen3_spec},
-    {"qwen2moe", qwen2moe_spec},   {"qwen3moe", qwen3moe_spec}, {"gemma", gemma_spec},
-    {"gemma2", gemma2_spec},       {"gemma3", gemma3_spec},     {"phi3", phi3_spec},
-    {"granite", granite_spec},     {"smollm3", smollm3_spec},   {"olmo2", olmo2_spec},
-    {"command-r", command_r_spec}, {"cohere2", cohere2_spec},   {"falcon", falcon_spec},
+    {"llama", llama_spec},         {"qwen2", qwen2_spec},         {"qwen3", qwen3_spec},
+    {"qwen2moe", qwen2moe_spec},   {"qwen3moe", qwen3moe_spec},   {"gemma", gemma_spec},
+    {"gemma2", gemma2_spec},       {"gemma3", gemma3_spec},       {"phi3", phi3_spec},
+    {"granite", granite_spec},     {"smollm3", smollm3_spec},     {"olmo2", olmo2_spec},
+    {"command-r", command_r_spec}, {"cohere2", cohere2_spec},     {"falcon", falcon_spec},
     {"gpt-oss", gpt_oss_spec},     {"deepseek2", deepseek2_spec},
 };
 

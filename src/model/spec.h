@@ -114,8 +114,8 @@ struct LayerSpec {
   bool rope = true;          // false: Q and K do not rotate (NoPE)
   bool sinks = false;        // tensor attn_sinks.weight: of each head, a score without a value
   QkNorm qk_norm = QkNorm::kNone;
-  bool latent = false;      // as ModelSpec::latent says; one KV head
-  bool dense = false;       // of a model with experts: a layer without
+  bool latent = false;            // as ModelSpec::latent says; one KV head
+  bool dense = false;             // of a model with experts: a layer without
   bool pre_norms = true;          // tensors attn_norm.weight, ffn_norm.weight
   bool ffn_norm_renamed = false;  // the latter is called post_attention_norm.weight (gpt-oss)
   bool post_norms = false;  // tensors post_attention_norm.weight, post_ffw_norm.weight: RMS norm of
