@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "base/xml.h"
 #include "planner/numbers.h"
 #include "planner/plan_output.h"
 #include "planner/svg_chart.h"

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string_view>
 
 #include "base/bytes.h"
+#include "base/xml.h"
 #include "planner/numbers.h"
 
 namespace pagewise::planner {
@@ -152,29 +154,6 @@ class LineDrawing {
 };
 
 }  // namespace
-
-std::string xml_escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::string line_chart_svg(const LineChart& chart) { return LineDrawing(chart).draw(); }
 

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace pagewise::planner {
@@ -50,9 +49,6 @@ struct BarChart {
   std::vector<ChartBar> bars;
   std::string part_name;  // what the paler part is; empty: there is none
 };
-
-/// `text` with what XML would read as markup written as entities.
-std::string xml_escaped(std::string_view text);
 
 /// One <svg> element, complete in itself.
 std::string line_chart_svg(const LineChart& chart);

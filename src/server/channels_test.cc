@@ -10,37 +10,14 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "server/splitting_for_tests.h"
 
 namespace pagewise::server {
 namespace {
 
-struct Split {
-  std::string thought, text;
-  uint32_t tokens = 0;
-};
-
-/// The whole text in pieces that end at the given places; a token each, and the end behind them.
 Split split(std::string_view text, const std::vector<std::size_t>& cuts,
             std::string_view head = "assistant") {
-  ChannelSplitter splitter(head);
-  Split out;
-  std::size_t at = 0;
-  uint32_t tokens = 0;
-  const auto push = [&](std::string_view piece, engine::FinishReason reason) {
-    engine::Delta delta;
-    delta.text = piece;
-    delta.completion_tokens = ++tokens;
-    delta.finish = reason;
-    out.thought += splitter.take(delta);
-    out.text += delta.text;
-  };
-  for (const std::size_t cut : cuts) {
-    push(text.substr(at, cut - at), engine::FinishReason::kNone);
-    at = cut;
-  }
-  push(text.substr(at), engine::FinishReason::kStop);
-  out.tokens = splitter.thought_tokens();
-  return out;
+  return split_in_pieces(ChannelSplitter(head), text, cuts, engine::FinishReason::kStop);
 }
 
 struct Case {

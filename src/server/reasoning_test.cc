@@ -10,39 +10,17 @@
 #include <string_view>
 #include <vector>
 
+#include "server/splitting_for_tests.h"
+
 namespace pagewise::server {
 namespace {
 
 constexpr ReasoningSyntax kTags = {"<think>", "</think>"};
 
-struct Split {
-  std::string thought, text;
-  uint32_t tokens = 0;
-};
-
-/// The whole text in pieces that end at the given places; a token each.
 Split split(std::string_view text, const std::vector<std::size_t>& cuts, bool begun,
             engine::FinishReason finish = engine::FinishReason::kStop,
             const ReasoningSyntax& syntax = kTags) {
-  ReasoningSplitter splitter(syntax, begun);
-  Split out;
-  std::size_t at = 0;
-  uint32_t tokens = 0;
-  const auto push = [&](std::string_view piece, engine::FinishReason reason) {
-    engine::Delta delta;
-    delta.text = piece;
-    delta.completion_tokens = ++tokens;
-    delta.finish = reason;
-    out.thought += splitter.take(delta);
-    out.text += delta.text;
-  };
-  for (const std::size_t cut : cuts) {
-    push(text.substr(at, cut - at), engine::FinishReason::kNone);
-    at = cut;
-  }
-  push(text.substr(at), finish);
-  out.tokens = splitter.thought_tokens();
-  return out;
+  return split_in_pieces(ReasoningSplitter(syntax, begun), text, cuts, finish);
 }
 
 struct Case {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/xml.h"
 
 namespace pagewise::simulate {
 namespace {
@@ -27,33 +28,10 @@ svg text { font: 12px system-ui, sans-serif; fill: #444; }
 <h1>A simulated trace</h1>
 )";
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 /// The same number as in JSON, written as people do.
 std::string plain(const json::value& value) {
   if (value.is_double()) return fmt::format("{}", value.get_double());
-  if (value.is_string()) return escaped(std::string_view(value.get_string()));
+  if (value.is_string()) return xml_escaped(std::string_view(value.get_string()));
   return json::serialize(value);
 }
 
@@ -67,13 +45,13 @@ void add_rows(std::string_view name, const json::value& value, std::string& out)
     }
     return;
   }
-  out += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", escaped(name), plain(value));
+  out += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", xml_escaped(name), plain(value));
 }
 
 std::string table(std::string_view title, const json::value& value) {
   std::string rows;
   add_rows("", value, rows);
-  return fmt::format("<h2>{}</h2>\n<table>\n{}</table>\n", escaped(title), rows);
+  return fmt::format("<h2>{}</h2>\n<table>\n{}</table>\n", xml_escaped(title), rows);
 }
 
 double number(const json::value& value) {
