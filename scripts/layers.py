@@ -27,6 +27,7 @@ import tempfile
 ALLOWED = {
     "base": [],
     "gguf": [],
+    "workload": [],
     "stores": ["gguf"],
     "kv": [],
     "kv/tiers": ["kv"],
@@ -40,12 +41,12 @@ ALLOWED = {
     "model/adaptors": ["gguf", "kv/geometry.h", "model/spec.h"],
     "engine": ["kv", "sampling", "grammar", "text", "model/executor.h"],
     "telemetry": [],
-    "planner": ["engine", "kv", "kv/tiers", "gguf", "model/spec.h"],
-    "simulate": ["engine", "kv", "text", "model/executor.h"],
+    "planner": ["workload", "engine", "kv", "kv/tiers", "gguf", "model/spec.h"],
+    "simulate": ["workload", "engine", "kv", "text", "model/executor.h"],
     # sampling/params.h and kv/geometry.h are part of the engine's own interface.
     "server": ["engine", "text", "telemetry", "grammar", "sampling/params.h", "kv/geometry.h",
                "model/spec.h"],
-    "cli": ["gguf", "stores", "kv", "kv/tiers", "sampling", "grammar", "kernels", "text", "model", "engine", "telemetry",
+    "cli": ["workload", "gguf", "stores", "kv", "kv/tiers", "sampling", "grammar", "kernels", "text", "model", "engine", "telemetry",
             "planner", "simulate", "server"],
 }
 

@@ -15,9 +15,9 @@
 #include "cli/commands.h"
 #include "cli/process.h"
 #include "cli/shared_flags.h"
-#include "simulate/generators.h"
 #include "simulate/report.h"
-#include "simulate/trace_reader.h"
+#include "workload/generators.h"
+#include "workload/trace_reader.h"
 
 namespace pagewise::cli {
 namespace {
@@ -29,8 +29,8 @@ struct SimulateFlags {
   std::string trace, kind, requests, calibration, kv_memory = "16GiB";
   std::string policy = "default", routing = "prefix-aware";
   uint64_t pool_tokens = 0;
-  simulate::GeneratorOptions generator;
-  simulate::Changes changes;
+  workload::GeneratorOptions generator;
+  workload::Changes changes;
   simulate::SimulationOptions options;
   bool curve = false, no_prefix_cache = false, step_by_step = false;
   bool json = false, html = false;
@@ -39,7 +39,7 @@ struct SimulateFlags {
 Error invalid(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
 
 /// "A:B", either of which may be missing.
-Status parse_range(std::string_view text, simulate::Changes& changes) {
+Status parse_range(std::string_view text, workload::Changes& changes) {
   const std::size_t colon = text.find(':');
   const auto parse = [&](std::string_view part, uint64_t& value) {
     if (part.empty()) return true;
@@ -56,12 +56,12 @@ Status parse_range(std::string_view text, simulate::Changes& changes) {
   return Status::ok();
 }
 
-Result<simulate::Trace> read_or_make(const SimulateFlags& flags) {
+Result<workload::Trace> read_or_make(const SimulateFlags& flags) {
   if (flags.trace.empty() == flags.kind.empty()) {
-    return invalid("give a trace, or --generate KIND: one of " + simulate::generator_names());
+    return invalid("give a trace, or --generate KIND: one of " + workload::generator_names());
   }
-  if (flags.kind.empty()) return simulate::read_trace(flags.trace);
-  return simulate::generate(flags.kind, flags.generator);
+  if (flags.kind.empty()) return workload::read_trace(flags.trace);
+  return workload::generate(flags.kind, flags.generator);
 }
 
 Status size_pool(SimulateFlags& flags) {
@@ -81,14 +81,14 @@ Status size_pool(SimulateFlags& flags) {
   return Status::ok();
 }
 
-Result<simulate::Report> make_report(SimulateFlags& flags, simulate::Trace& trace) {
+Result<simulate::Report> make_report(SimulateFlags& flags, workload::Trace& trace) {
   if (!flags.requests.empty()) PW_RETURN_IF_ERROR(parse_range(flags.requests, flags.changes));
   simulate::ReplicaOptions& replica = flags.options.replica;
   if (!flags.calibration.empty()) {
-    PW_ASSIGN_OR_RETURN(replica.calibration, simulate::read_calibration(flags.calibration));
+    PW_ASSIGN_OR_RETURN(replica.calibration, workload::read_calibration(flags.calibration));
   }
-  PW_ASSIGN_OR_RETURN(const simulate::Trace whole, read_or_make(flags));
-  PW_ASSIGN_OR_RETURN(trace, simulate::changed(whole, flags.changes));
+  PW_ASSIGN_OR_RETURN(const workload::Trace whole, read_or_make(flags));
+  PW_ASSIGN_OR_RETURN(trace, workload::changed(whole, flags.changes));
   simulate::Report report;
   report.trace_name = flags.kind.empty()
                           ? flags.trace
@@ -122,7 +122,7 @@ void tell_speed(const simulate::Report& report, std::chrono::steady_clock::time_
 
 int run_simulate(SimulateFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
-  simulate::Trace trace;
+  workload::Trace trace;
   const Result<simulate::Report> report = make_report(flags, trace);
   if (!report) {
     fmt::print(stderr, "pagewise simulate: {}\n", report.error().message);
@@ -144,11 +144,11 @@ void add_trace_flags(CLI::App& command, SimulateFlags& flags) {
   command.add_option("TRACE", flags.trace, "Requests as JSON lines or CSV (docs/simulate.md)");
   command
       .add_option("--generate", flags.kind,
-                  "Make a trace in place of a file: " + simulate::generator_names())
+                  "Make a trace in place of a file: " + workload::generator_names())
       ->group(group);
   command.add_option("--count", flags.generator.requests, "Requests of a made trace")
       ->capture_default_str()
-      ->check(whole_in(1, simulate::kGeneratedRequestsMax))
+      ->check(whole_in(1, workload::kGeneratedRequestsMax))
       ->group(group);
   command.add_option("--rate", flags.generator.rate, "Its requests a second, on average")
       ->capture_default_str()
@@ -166,7 +166,7 @@ void add_trace_flags(CLI::App& command, SimulateFlags& flags) {
       .add_option("--scale-lengths", flags.changes.lengths_divisor,
                   "Divide all lengths by N, rounded up")
       ->capture_default_str()
-      ->check(whole_in(1, simulate::kRequestTokensMax))
+      ->check(whole_in(1, workload::kRequestTokensMax))
       ->group(group);
   command.add_option("--speed-up", flags.changes.speed_up, "Arrivals so many times faster")
       ->capture_default_str()

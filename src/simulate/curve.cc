@@ -140,7 +140,7 @@ class Chain {
 
   void begin() { prefix_ = seed_; }
   /// Appends the piece's blocks with keys up to `limit` to `out`.
-  void append(const Piece& piece, uint64_t limit, std::vector<Block>& out) {
+  void append(const workload::Piece& piece, uint64_t limit, std::vector<Block>& out) {
     prefix_ = mix64(prefix_ ^ mix64(uint64_t{piece.id} << 32 | piece.tokens));
     for (uint32_t at = 0; at < piece.tokens; at += block_tokens_) {
       const uint64_t key = mix64(prefix_ ^ mix64(at + 1));
@@ -164,7 +164,7 @@ double Curve::hit_rate_at(uint64_t tokens) const {
   return rate;
 }
 
-Curve hit_rate_curve(const Trace& trace, const CurveOptions& options) {
+Curve hit_rate_curve(const workload::Trace& trace, const CurveOptions& options) {
   PW_CHECK(options.blocks_max > 0 && options.blocks_max < (uint64_t{1} << 30));
   PW_CHECK(options.block_tokens > 0);
   static const std::array<uint64_t, kSizes> sizes = make_sizes();
@@ -173,10 +173,11 @@ Curve hit_rate_curve(const Trace& trace, const CurveOptions& options) {
   Chain chain(options.seed, options.block_tokens);
   std::vector<Block> blocks;
   double counted = 0;
-  for (const TraceRequest& request : trace.requests()) {
+  for (const workload::TraceRequest& request : trace.requests()) {
     blocks.clear();
     chain.begin();
-    for (const Piece& piece : trace.pieces(request)) chain.append(piece, list.limit(), blocks);
+    for (const workload::Piece& piece : trace.pieces(request))
+      chain.append(piece, list.limit(), blocks);
     const double share = list.share();
     for (const Block& block : blocks) {
       const double tokens = block.tokens / share;
@@ -188,7 +189,7 @@ Curve hit_rate_curve(const Trace& trace, const CurveOptions& options) {
       if (size != sizes.end()) hits[static_cast<std::size_t>(size - sizes.begin())] += tokens;
     }
     if (request.output_tokens > 0) {
-      chain.append({kAnswerPiece, request.output_tokens}, list.limit(), blocks);
+      chain.append({workload::kAnswerPiece, request.output_tokens}, list.limit(), blocks);
     }
     for (std::size_t i = blocks.size(); i-- > 0;) {
       if (blocks[i].key <= list.limit()) list.use(blocks[i]);

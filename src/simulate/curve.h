@@ -25,7 +25,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "simulate/trace.h"
+#include "workload/trace.h"
 
 namespace pagewise::simulate {
 
@@ -54,6 +54,6 @@ struct CurveOptions {
 
 /// Cost: about 0.1 us a block that is followed and a few ns for others. Memory: under 100 bytes for
 /// each of blocks_max.
-Curve hit_rate_curve(const Trace& trace, const CurveOptions& options);
+Curve hit_rate_curve(const workload::Trace& trace, const CurveOptions& options);
 
 }  // namespace pagewise::simulate

@@ -11,7 +11,7 @@
 
 #include "base/prng.h"
 #include "kv/kv_cache.h"
-#include "simulate/generators.h"
+#include "workload/generators.h"
 
 namespace pagewise::simulate {
 namespace {
@@ -19,13 +19,13 @@ namespace {
 constexpr uint32_t kBlock = 512;
 
 /// A trace of whole blocks: prompts that continue, repeat or leave earlier ones.
-Trace random_trace(uint64_t seed, uint32_t requests) {
+workload::Trace random_trace(uint64_t seed, uint32_t requests) {
   Prng prng(mix64(seed));
-  std::vector<std::vector<Piece>> known;
-  Trace trace;
+  std::vector<std::vector<workload::Piece>> known;
+  workload::Trace trace;
   uint32_t next_id = 1;
   for (uint32_t i = 0; i < requests; ++i) {
-    std::vector<Piece> pieces;
+    std::vector<workload::Piece> pieces;
     if (!known.empty() && prng.below(3) != 0) {
       pieces = known[known.size() - 1 - prng.below(std::min<std::size_t>(known.size(), 60))];
       pieces.resize(1 + prng.below(pieces.size()));
@@ -40,14 +40,14 @@ Trace random_trace(uint64_t seed, uint32_t requests) {
 }
 
 /// The definition: an LRU list of prefixes, block by block, for one size of memory.
-double naive_hit_rate(const Trace& trace, uint64_t tokens) {
+double naive_hit_rate(const workload::Trace& trace, uint64_t tokens) {
   using Prefix = std::vector<uint32_t>;
   std::list<Prefix> list;  // most recently used first
   const std::size_t blocks_max = tokens / kBlock;
   uint64_t found = 0, all = 0;
-  for (const TraceRequest& request : trace.requests()) {
+  for (const workload::TraceRequest& request : trace.requests()) {
     std::vector<Prefix> prefixes(1);
-    for (const Piece& piece : trace.pieces(request)) {
+    for (const workload::Piece& piece : trace.pieces(request)) {
       Prefix longer = prefixes.back();
       longer.push_back(piece.id);
       prefixes.push_back(std::move(longer));
@@ -58,7 +58,7 @@ double naive_hit_rate(const Trace& trace, uint64_t tokens) {
       found += std::find(list.begin(), list.end(), prefix) != list.end();
     }
     Prefix answer = prefixes.back();
-    answer.push_back(kAnswerPiece);
+    answer.push_back(workload::kAnswerPiece);
     prefixes.push_back(std::move(answer));
     for (std::size_t i = prefixes.size(); i-- > 0;) {
       list.remove(prefixes[i]);
@@ -72,7 +72,7 @@ double naive_hit_rate(const Trace& trace, uint64_t tokens) {
 TEST(Curve, IsTheHitRateOfAnLruListOfEachSize) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    const Trace trace = random_trace(seed, 300);
+    const workload::Trace trace = random_trace(seed, 300);
     const Curve curve = hit_rate_curve(trace, {});
     EXPECT_EQ(curve.share, 1);
     ASSERT_GT(curve.points.size(), 5U);
@@ -84,7 +84,7 @@ TEST(Curve, IsTheHitRateOfAnLruListOfEachSize) {
 }
 
 /// The same trace on the cache itself, one request after the other.
-double cache_hit_rate(const Trace& trace, uint32_t block_tokens, uint64_t tokens) {
+double cache_hit_rate(const workload::Trace& trace, uint32_t block_tokens, uint64_t tokens) {
   kv::CacheConfig config;
   config.block_tokens = block_tokens;
   config.groups = {{static_cast<uint32_t>(tokens / block_tokens), 0}};
@@ -92,7 +92,7 @@ double cache_hit_rate(const Trace& trace, uint32_t block_tokens, uint64_t tokens
   const auto cache = kv::KvCache::create(config).value();
   kv::Orders orders;
   uint64_t found = 0;
-  for (const TraceRequest& request : trace.requests()) {
+  for (const workload::TraceRequest& request : trace.requests()) {
     std::vector<TokenId> sequence = trace.prompt(request);
     kv::AdmitRequest admit;
     admit.tokens = sequence;
@@ -101,7 +101,7 @@ double cache_hit_rate(const Trace& trace, uint32_t block_tokens, uint64_t tokens
     const Result<kv::Admitted> admitted = cache->admit(admit, orders);
     if (!admitted) continue;
     found += admitted->cached_tokens;
-    sequence.resize(sequence.size() + request.output_tokens, kAnswerToken);
+    sequence.resize(sequence.size() + request.output_tokens, workload::kAnswerToken);
     cache->publish(admitted->seq, sequence);
     cache->release(admitted->seq);
   }
@@ -111,7 +111,7 @@ double cache_hit_rate(const Trace& trace, uint32_t block_tokens, uint64_t tokens
 TEST(Curve, TellsWhatTheCacheFinds) {
   for (const std::string_view kind : {"chat", "agent", "mix"}) {
     SCOPED_TRACE(std::string(kind));
-    const Trace trace = generate(kind, {1500, 1, 1}).value();
+    const workload::Trace trace = workload::generate(kind, {1500, 1, 1}).value();
     const Curve curve = hit_rate_curve(trace, {});
     for (const CurvePoint& point : curve.points) {
       // Below that, a single request fills the memory and its own blocks are in its way.
@@ -122,7 +122,7 @@ TEST(Curve, TellsWhatTheCacheFinds) {
 }
 
 TEST(Curve, FollowingAPartOfTheBlocksIsClose) {
-  const Trace trace = generate("mix", {30'000, 2, 1}).value();
+  const workload::Trace trace = workload::generate("mix", {30'000, 2, 1}).value();
   const Curve whole = hit_rate_curve(trace, {.blocks_max = 1 << 22});
   ASSERT_EQ(whole.share, 1);
   for (uint64_t seed = 1; seed <= 5; ++seed) {
@@ -142,7 +142,8 @@ TEST(Curve, FollowingAPartOfTheBlocksIsClose) {
 }
 
 TEST(Curve, DistancesOfAPartCountForAll) {
-  const Trace trace = random_trace(1, 10'000);  // steep: nothing is asked for after 60 requests
+  const workload::Trace trace =
+      random_trace(1, 10'000);  // steep: nothing is asked for after 60 requests
   const Curve whole = hit_rate_curve(trace, {.blocks_max = 1 << 22});
   const Curve part = hit_rate_curve(trace, {.blocks_max = 1 << 12});
   EXPECT_LT(part.share, 0.2);
@@ -153,16 +154,17 @@ TEST(Curve, DistancesOfAPartCountForAll) {
 }
 
 TEST(Curve, OfATraceThatRepeatsNothingIsEmpty) {
-  Trace trace;
+  workload::Trace trace;
   for (uint32_t i = 0; i < 10; ++i) {
-    const std::vector<Piece> pieces = {{1 + i, 100}};
+    const std::vector<workload::Piece> pieces = {{1 + i, 100}};
     trace.add(i, pieces, 5);
   }
   EXPECT_TRUE(hit_rate_curve(trace, {}).points.empty());
 }
 
 TEST(Curve, NeverFalls) {
-  const Curve curve = hit_rate_curve(generate("scan", {3000, 1, 1}).value(), {.blocks_max = 500});
+  const Curve curve =
+      hit_rate_curve(workload::generate("scan", {3000, 1, 1}).value(), {.blocks_max = 500});
   ASSERT_GT(curve.points.size(), 2U);
   for (std::size_t i = 1; i < curve.points.size(); ++i) {
     EXPECT_GE(curve.points[i].hit_rate, curve.points[i - 1].hit_rate);

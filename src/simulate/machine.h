@@ -12,9 +12,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "model/executor.h"
-#include "simulate/calibration.h"
-#include "simulate/trace.h"
 #include "text/tokenizer.h"
+#include "workload/calibration.h"
+#include "workload/trace.h"
 
 namespace pagewise::simulate {
 
@@ -23,8 +23,8 @@ namespace pagewise::simulate {
 class SimulatedExecutor final : public model::Executor {
  public:
   /// All must outlive the executor. Requires: an even number of KV bytes a token.
-  SimulatedExecutor(const Calibration& calibration, uint32_t block_tokens, uint32_t blocks,
-                    SimClock& clock)
+  SimulatedExecutor(const workload::Calibration& calibration, uint32_t block_tokens,
+                    uint32_t blocks, SimClock& clock)
       : calibration_(calibration), clock_(clock), blocks_(blocks) {
     const uint64_t bytes = calibration.kv_bytes_per_token;
     PW_CHECK(bytes >= 2 && bytes % 2 == 0);
@@ -37,7 +37,7 @@ class SimulatedExecutor final : public model::Executor {
   }
 
   const kv::Geometry& geometry() const override { return geometry_; }
-  uint32_t vocab_size() const override { return kVocabSize; }
+  uint32_t vocab_size() const override { return workload::kVocabSize; }
   model::ExecutorLimits limits() const override { return {}; }
   uint32_t blocks(uint32_t) const override { return blocks_; }
   Status grow(std::span<const uint32_t>) override {
@@ -46,7 +46,7 @@ class SimulatedExecutor final : public model::Executor {
   uint64_t committed_bytes() const override { return committed_ * geometry_.block_stride(0); }
 
   Result<model::LogitsView> step(std::span<const model::StepRun> runs) override {
-    StepWork work;
+    workload::StepWork work;
     uint32_t rows = 0;
     for (const model::StepRun& run : runs) {
       const uint64_t tokens = run.tokens.size();
@@ -60,14 +60,14 @@ class SimulatedExecutor final : public model::Executor {
       rows += static_cast<uint32_t>(run.logits_rows.size());
     }
     take(work);
-    while (logits_.size() < std::size_t{rows} * kVocabSize) {
-      logits_.push_back(logits_.size() % kVocabSize == 0 ? 1.0F : 0.0F);
+    while (logits_.size() < std::size_t{rows} * workload::kVocabSize) {
+      logits_.push_back(logits_.size() % workload::kVocabSize == 0 ? 1.0F : 0.0F);
     }
-    return model::LogitsView{logits_.data(), rows, kVocabSize};
+    return model::LogitsView{logits_.data(), rows, workload::kVocabSize};
   }
   /// The time of a step with this work passes.
-  TimeNs take(const StepWork& work) {
-    const TimeNs ns = step_time_ns(calibration_, work);
+  TimeNs take(const workload::StepWork& work) {
+    const TimeNs ns = workload::step_time_ns(calibration_, work);
     clock_.advance(ns);
     busy_ns_ += ns;
     return ns;
@@ -85,7 +85,7 @@ class SimulatedExecutor final : public model::Executor {
   TimeNs busy_ns() const { return busy_ns_; }
 
  private:
-  const Calibration& calibration_;
+  const workload::Calibration& calibration_;
   SimClock& clock_;
   const uint32_t blocks_;
   kv::Geometry geometry_;
@@ -103,7 +103,7 @@ class WordlessTokenizer final : public text::Tokenizer {
   bool is_control(TokenId) const override { return false; }
   bool is_eog(TokenId) const override { return false; }
   std::span<const TokenId> eog_tokens() const override { return {}; }
-  uint32_t vocab_size() const override { return kVocabSize; }
+  uint32_t vocab_size() const override { return workload::kVocabSize; }
   std::optional<TokenId> bos() const override { return std::nullopt; }
   std::optional<TokenId> eos() const override { return std::nullopt; }
   bool add_bos() const override { return false; }

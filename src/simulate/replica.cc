@@ -149,7 +149,7 @@ void Replica::leap_or_step(TimeNs until_ns) {
   }
   // Arrivals and looks at memory come between steps: here, too.
   const TimeNs end_ns = std::min(until_ns, next_sample_ns_);
-  StepWork work;
+  workload::StepWork work;
   work.rows = quiet.rows;
   work.row_positions = quiet.positions;
   executor_.take(work);
@@ -159,7 +159,7 @@ void Replica::leap_or_step(TimeNs until_ns) {
     work.row_positions += quiet.rows;
     measured_.gap.add(executor_.take(work), quiet.rows);
   }
-  core_->leap(steps, kAnswerToken);
+  core_->leap(steps, workload::kAnswerToken);
   leap_first_ns_.reset();
   ++leaps_;
 }

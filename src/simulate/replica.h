@@ -19,15 +19,15 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/core.h"
-#include "simulate/calibration.h"
 #include "simulate/histogram.h"
 #include "simulate/machine.h"
-#include "simulate/trace.h"
+#include "workload/calibration.h"
+#include "workload/trace.h"
 
 namespace pagewise::simulate {
 
 struct ReplicaOptions {
-  Calibration calibration = default_calibration();
+  workload::Calibration calibration = workload::default_calibration();
   uint32_t block_tokens = 32;
   uint32_t blocks = 0;
   engine::Options engine;  // queue_max counts here, too

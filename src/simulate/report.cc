@@ -28,7 +28,7 @@ double ratio(uint64_t part, uint64_t whole) {
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 double milliseconds(TimeNs ns) { return static_cast<double>(ns) / 1e6; }
 
-TimeNs span_ns(const Trace& trace) {
+TimeNs span_ns(const workload::Trace& trace) {
   return trace.requests().empty() ? 0 : trace.requests().back().arrival_ns;
 }
 
@@ -206,14 +206,14 @@ json::object report_json(const Report& report) {
 
 std::string report_text(const Report& report) {
   const SimulationOptions& options = report.options;
-  const Trace& trace = *report.trace;
+  const workload::Trace& trace = *report.trace;
   std::string out =
       row("trace",
           fmt::format("{}: {} requests in {}, {} prompt tokens, {} answer tokens",
                       report.trace_name, grouped(trace.requests().size()), duration(span_ns(trace)),
                       grouped(trace.prompt_tokens()), grouped(trace.output_tokens())));
   if (report.outcome) {
-    const Calibration& calibration = options.replica.calibration;
+    const workload::Calibration& calibration = options.replica.calibration;
     out += row(
         "machine",
         fmt::format("{}{}; pool of {} tokens in blocks of {} ({}), policy {}",

@@ -9,13 +9,13 @@
 #include "base/json.h"
 #include "simulate/curve.h"
 #include "simulate/simulation.h"
-#include "simulate/trace.h"
+#include "workload/trace.h"
 
 namespace pagewise::simulate {
 
 struct Report {
   std::string trace_name;
-  const Trace* trace = nullptr;  // never null
+  const workload::Trace* trace = nullptr;  // never null
   SimulationOptions options;
   std::optional<Outcome> outcome;
   std::optional<Curve> curve;

@@ -6,14 +6,14 @@
 
 #include <string>
 
-#include "simulate/generators.h"
+#include "workload/generators.h"
 
 namespace pagewise::simulate {
 namespace {
 
 /// Simulated and as a curve, on two replicas.
 struct Case {
-  Trace trace = generate("chat", {200, 1, 1}).value();
+  workload::Trace trace = workload::generate("chat", {200, 1, 1}).value();
   Report report;
 
   Case() {

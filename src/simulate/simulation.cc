@@ -8,7 +8,7 @@
 
 namespace pagewise::simulate {
 
-Result<Outcome> simulate(const Trace& trace, const SimulationOptions& options) {
+Result<Outcome> simulate(const workload::Trace& trace, const SimulationOptions& options) {
   PW_CHECK(options.replicas > 0);
   std::vector<std::unique_ptr<Replica>> replicas;
   for (uint32_t i = 0; i < options.replicas; ++i) {
@@ -17,7 +17,7 @@ Result<Outcome> simulate(const Trace& trace, const SimulationOptions& options) {
   }
   Router router(options.routing, options.seed);
   uint64_t id = 0;
-  for (const TraceRequest& request : trace.requests()) {
+  for (const workload::TraceRequest& request : trace.requests()) {
     for (const std::unique_ptr<Replica>& replica : replicas) {
       PW_RETURN_IF_ERROR(replica->run_until(request.arrival_ns));
     }

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "simulate/replica.h"
 #include "simulate/routing.h"
-#include "simulate/trace.h"
+#include "workload/trace.h"
 
 namespace pagewise::simulate {
 
@@ -27,6 +27,6 @@ struct Outcome {
 /// The same trace and options give the same outcome, to the last bit. Errors: those of
 /// Replica::create and Replica::run_until. Cost: about that of the engine's bookkeeping
 /// (docs/simulate.md has figures).
-Result<Outcome> simulate(const Trace& trace, const SimulationOptions& options);
+Result<Outcome> simulate(const workload::Trace& trace, const SimulationOptions& options);
 
 }  // namespace pagewise::simulate

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "base/prng.h"
-#include "simulate/generators.h"
-#include "simulate/trace_reader.h"
+#include "workload/generators.h"
+#include "workload/trace_reader.h"
 
 namespace pagewise::simulate {
 
@@ -40,8 +40,8 @@ namespace {
 constexpr TimeNs kSecond = 1'000'000'000;
 
 /// A millisecond a step, whatever is in it.
-Calibration even_steps() {
-  Calibration calibration;
+workload::Calibration even_steps() {
+  workload::Calibration calibration;
   calibration.name = "test";
   calibration.kv_bytes_per_token = 1024;
   calibration.step_ns = 1e6;
@@ -57,17 +57,17 @@ SimulationOptions machine(uint32_t blocks) {
 
 struct Arrival {
   TimeNs at_ns = 0;
-  std::vector<Piece> pieces;
+  std::vector<workload::Piece> pieces;
   uint32_t output = 1;
 };
 
-Trace trace_of(const std::vector<Arrival>& arrivals) {
-  Trace trace;
+workload::Trace trace_of(const std::vector<Arrival>& arrivals) {
+  workload::Trace trace;
   for (const Arrival& arrival : arrivals) trace.add(arrival.at_ns, arrival.pieces, arrival.output);
   return trace;
 }
 
-Outcome run(const Trace& trace, const SimulationOptions& options) {
+Outcome run(const workload::Trace& trace, const SimulationOptions& options) {
   Result<Outcome> outcome = simulate(trace, options);
   EXPECT_TRUE(outcome.has_value()) << outcome.status().error().message;
   return std::move(outcome).value();
@@ -95,7 +95,8 @@ TEST(Simulation, ARepeatedPromptIsReadFromTheCacheButForItsLastToken) {
 
 TEST(Simulation, ANextTurnReadsTheLastAnswer) {
   const Measured all =
-      run(trace_of({{0, {{1, 100}}, 50}, {kSecond, {{1, 100}, {kAnswerPiece, 50}, {2, 30}}, 5}}),
+      run(trace_of({{0, {{1, 100}}, 50},
+                    {kSecond, {{1, 100}, {workload::kAnswerPiece, 50}, {2, 30}}, 5}}),
           machine(100))
           .all;
   // The last token of an answer was sampled and never computed.
@@ -153,7 +154,7 @@ TEST(Simulation, MemoryThatNoTokenUsesIsLessThanABlockForEachRequest) {
 
 /// Crowds in which everything happens: small pools, long answers, equal prompts at the same time.
 struct Crowd {
-  Trace trace;
+  workload::Trace trace;
   SimulationOptions options;
   std::string text;
 };
@@ -163,11 +164,11 @@ Crowd random_crowd(uint64_t seed) {
   constexpr std::string_view kKinds[] = {"chat", "agent", "rag", "batch", "scan", "mix"};
   const std::string_view kind = kKinds[prng.below(std::size(kKinds))];
   const double rate = std::exp2(static_cast<double>(prng.below(12)) - 4);
-  const Trace made = generate(kind, {20 + prng.below(60), seed, rate}).value();
+  const workload::Trace made = workload::generate(kind, {20 + prng.below(60), seed, rate}).value();
   const auto divisor = static_cast<uint32_t>(16 + prng.below(65));
-  const Trace scaled = changed(made, {0, UINT64_MAX, divisor, 1}).value();
+  const workload::Trace scaled = workload::changed(made, {0, UINT64_MAX, divisor, 1}).value();
   Crowd crowd;
-  for (const TraceRequest& request : scaled.requests()) {
+  for (const workload::TraceRequest& request : scaled.requests()) {
     const uint32_t output =
         prng.below(4) == 0 ? static_cast<uint32_t>(prng.below(300)) : request.output_tokens;
     // Equal prompts side by side: twins.
@@ -176,7 +177,7 @@ Crowd random_crowd(uint64_t seed) {
     }
   }
   uint64_t longest = 0;
-  for (const TraceRequest& request : crowd.trace.requests()) {
+  for (const workload::TraceRequest& request : crowd.trace.requests()) {
     longest = std::max<uint64_t>(longest, request.prompt_tokens + request.output_tokens);
   }
   ReplicaOptions& replica = crowd.options.replica;
@@ -216,7 +217,7 @@ TEST(Simulation, ManyStepsInOneMoveGiveTheSameAsOneAfterTheOther) {
       options.sample_ns = 50'000'000;
       const std::unique_ptr<Replica> replica = Replica::create(options).value();
       uint64_t id = 0;
-      for (const TraceRequest& request : crowd.trace.requests()) {
+      for (const workload::TraceRequest& request : crowd.trace.requests()) {
         ASSERT_TRUE(replica->run_until(request.arrival_ns));
         replica->offer(RequestId(++id), crowd.trace.prompt(request), request.output_tokens,
                        request.arrival_ns);
@@ -258,7 +259,7 @@ TEST(Simulation, WhoTakesTurnsDoesSoInTheSameOrderBehindALeap) {
       arrivals.push_back({at_ns, {{1 + i, prompt}}, static_cast<uint32_t>(3 + prng.below(50))});
       at_ns += static_cast<TimeNs>(prng.below(60'000'000));
     }
-    const Trace trace = trace_of(arrivals);
+    const workload::Trace trace = trace_of(arrivals);
     SimulationOptions options = machine(1000);
     options.replica.calibration.row_position_ns = 10'000;  // whose turn it is shows in the times
     options.replica.engine.step_tokens = static_cast<uint32_t>(2 + prng.below(3));
@@ -272,7 +273,7 @@ TEST(Simulation, ALongAnswerAloneIsAFewMoves) {
   ReplicaOptions options = machine(1000).replica;
   options.sample_ns = INT64_MAX / 2;
   const std::unique_ptr<Replica> replica = Replica::create(options).value();
-  const Trace trace = trace_of({{0, {{1, 100}}, 10'000}});
+  const workload::Trace trace = trace_of({{0, {{1, 100}}, 10'000}});
   replica->offer(RequestId(1), trace.prompt(trace.requests()[0]), 10'000, 0);
   ASSERT_TRUE(replica->finish());
   EXPECT_EQ(replica->measured().output_tokens, 10'000U);
@@ -282,7 +283,7 @@ TEST(Simulation, ALongAnswerAloneIsAFewMoves) {
 // ---- Several servers ----------------------------------------------------------------------------
 
 TEST(Simulation, EveryRoutingServesTheWholeTrace) {
-  const Trace trace = generate("mix", {300, 1, 2}).value();
+  const workload::Trace trace = workload::generate("mix", {300, 1, 2}).value();
   for (const Routing routing : {Routing::kRandom, Routing::kLeastLoaded, Routing::kPrefixAware}) {
     SCOPED_TRACE(std::string(routing_name(routing)));
     EXPECT_EQ(parse_routing(routing_name(routing)), routing);
@@ -302,7 +303,7 @@ TEST(Simulation, EveryRoutingServesTheWholeTrace) {
 }
 
 TEST(Simulation, RoutingByPrefixReadsMoreThanRoutingByChance) {
-  const Trace trace = generate("chat", {600, 1, 5}).value();
+  const workload::Trace trace = workload::generate("chat", {600, 1, 5}).value();
   SimulationOptions options = machine(8000);
   options.replica.calibration.prompt_token_ns = 100'000;
   options.replicas = 4;
@@ -316,7 +317,7 @@ TEST(Simulation, RoutingByPrefixReadsMoreThanRoutingByChance) {
 
 TEST(Simulation, APrefixDoesNotDrawEverythingToOneServer) {
   // One manual for all; computing it again is soon cheaper than queueing behind all the others.
-  const Trace trace = generate("rag", {400, 1, 50}).value();
+  const workload::Trace trace = workload::generate("rag", {400, 1, 50}).value();
   SimulationOptions options = machine(20'000);
   options.replica.calibration.prompt_token_ns = 100'000;
   options.replica.calibration.row_ns = 5'000'000;
@@ -331,7 +332,7 @@ TEST(Simulation, APrefixDoesNotDrawEverythingToOneServer) {
 TEST(Simulation, TheDefaultPolicyBeatsLruOnAScanAndLosesNothingOnOtherWork) {
   for (const std::string_view kind : {"scan", "chat", "rag", "mix"}) {
     SCOPED_TRACE(std::string(kind));
-    const Trace trace = generate(kind, {1500, 1, 1}).value();
+    const workload::Trace trace = workload::generate(kind, {1500, 1, 1}).value();
     SimulationOptions options = machine(2000);  // 64,000 positions
     options.replica.engine.queue_max = UINT32_MAX;
     const Measured protects = run(trace, options).all;
@@ -348,22 +349,22 @@ TEST(Simulation, TheDefaultPolicyBeatsLruOnAScanAndLosesNothingOnOtherWork) {
 // ---- A public trace -------------------------------------------------------------------------
 
 TEST(Simulation, APublicTraceFindsWhatItRepeats) {
-  const Trace trace =
-      read_trace(std::string(PAGEWISE_SOURCE_DIR) + "/tests/data/traces/conversation_head.jsonl")
-          .value();
+  const workload::Trace trace = workload::read_trace(std::string(PAGEWISE_SOURCE_DIR) +
+                                                     "/tests/data/traces/conversation_head.jsonl")
+                                    .value();
   // As many blocks as the trace has: nothing is given up, so each request finds the blocks that
   // one before it had. No other knowledge than the file's.
   uint64_t repeated = 0;
   std::vector<std::vector<uint32_t>> seen;
-  for (const TraceRequest& request : trace.requests()) {
+  for (const workload::TraceRequest& request : trace.requests()) {
     std::vector<uint32_t> ids;
-    for (const Piece& piece : trace.pieces(request)) ids.push_back(piece.id);
+    for (const workload::Piece& piece : trace.pieces(request)) ids.push_back(piece.id);
     std::size_t most = 0;
     for (const std::vector<uint32_t>& other : seen) {
       const auto parted = std::mismatch(ids.begin(), ids.end(), other.begin(), other.end()).first;
       most = std::max(most, static_cast<std::size_t>(parted - ids.begin()));
     }
-    repeated += std::min<uint64_t>(most * kHashedTokens, request.prompt_tokens - 1);
+    repeated += std::min<uint64_t>(most * workload::kHashedTokens, request.prompt_tokens - 1);
     seen.push_back(std::move(ids));
   }
   SimulationOptions options = machine(64'000);

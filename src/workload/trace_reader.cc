@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/trace_reader.h"
+#include "workload/trace_reader.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/text_file.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 namespace {
 
 constexpr double kTimestampMsMax = static_cast<double>(kArrivalNsMax) / 1e6;
@@ -242,4 +242,4 @@ Result<Trace> read_trace(const std::string& path) {
   return parse_trace(text, path);
 }
 
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

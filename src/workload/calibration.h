@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 
 /// What one step computes.
 struct StepWork {
@@ -47,4 +47,4 @@ Result<Calibration> parse_calibration(std::string_view text, std::string_view na
 /// Errors: kIo and kInvalidArgument, too.
 Result<Calibration> read_calibration(const std::string& path);
 
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

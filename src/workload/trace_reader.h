@@ -17,9 +17,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "simulate/trace.h"
+#include "workload/trace.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 
 inline constexpr uint32_t kHashedTokens = 512;
 
@@ -29,4 +29,4 @@ Result<Trace> read_trace(const std::string& path);
 /// `name` stands in messages.
 Result<Trace> parse_trace(std::string_view text, std::string_view name);
 
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

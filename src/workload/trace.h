@@ -21,7 +21,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 
 /// The vocabulary is small, because a simulated step writes a row of logits for every token of an
 /// answer. An id is spelled in its lowest digits first, so that ids given one after the other
@@ -82,4 +82,4 @@ struct Changes {
 /// 36 years apart.
 Result<Trace> changed(const Trace& trace, const Changes& changes);
 
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

@@ -18,9 +18,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "simulate/trace.h"
+#include "workload/trace.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 
 struct GeneratorOptions {
   uint64_t requests = 1000;
@@ -37,4 +37,4 @@ std::string generator_names();
 /// (1 to kGeneratedRequestsMax requests, a rate in 1e-6 to 1e6).
 Result<Trace> generate(std::string_view kind, const GeneratorOptions& options);
 
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

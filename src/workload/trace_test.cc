@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/trace.h"
+#include "workload/trace.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 namespace {
 
 std::size_t common(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
@@ -88,4 +88,4 @@ TEST(Trace, RefusesRangesWithoutRequestsAndArrivalsThatNeverCome) {
 }
 
 }  // namespace
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/trace.h"
+#include "workload/trace.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 namespace {
 
 constexpr uint32_t kDigitBase = kVocabSize - 1;  // token 0 belongs to answers
@@ -124,4 +124,4 @@ Result<Trace> changed(const Trace& trace, const Changes& changes) {
   return out;
 }
 
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

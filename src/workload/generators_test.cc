@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/generators.h"
+#include "workload/generators.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 namespace {
 
 constexpr std::string_view kKinds[] = {"chat", "agent", "rag", "batch", "scan", "mix"};
@@ -93,4 +93,4 @@ TEST(Generators, RefuseByName) {
 }
 
 }  // namespace
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/calibration.h"
+#include "workload/calibration.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 namespace {
 
 constexpr std::string_view kGood =
@@ -59,4 +59,4 @@ TEST(Calibration, NamesTheFieldThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

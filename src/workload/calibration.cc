@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/calibration.h"
+#include "workload/calibration.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/text_file.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 namespace {
 
 // Far beyond any machine. No step takes longer than three hours, so that clocks do not overflow.
@@ -101,4 +101,4 @@ Result<Calibration> read_calibration(const std::string& path) {
   return parse_calibration(text, path);
 }
 
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

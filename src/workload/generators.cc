@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/generators.h"
+#include "workload/generators.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/prng.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 namespace {
 
 constexpr double kAnswerTokenS = 0.03;
@@ -198,4 +198,4 @@ Result<Trace> generate(std::string_view kind, const GeneratorOptions& options) {
   return draft.finish(options.requests);
 }
 
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload

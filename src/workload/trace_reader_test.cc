@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/trace_reader.h"
+#include "workload/trace_reader.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/prng.h"
 
-namespace pagewise::simulate {
+namespace pagewise::workload {
 namespace {
 
 void expect_equal(const Trace& a, const Trace& b) {
@@ -134,4 +134,4 @@ TEST(TraceReader, SurvivesWhatIsNoTrace) {
 }
 
 }  // namespace
-}  // namespace pagewise::simulate
+}  // namespace pagewise::workload
