@@ -48,17 +48,21 @@ def body_of(request, model):
             "stream": True, "stream_options": {"include_usage": True}, "cache_prompt": True, **request.more}
 
 
-def generate(port, requests, model, limit_s=None):
-    """Timings of all requests, sent at once. After `limit_s` seconds those still running are given up."""
-    return asyncio.run(generate_all(port, requests, model, limit_s))
+def generate(port, requests, model, limit_s=None, at=None):
+    """Timings of all requests, sent at once, or each so many seconds after the first as `at` has it. After `limit_s`
+    seconds those still running are given up."""
+    return asyncio.run(generate_all(port, requests, model, limit_s, at))
 
 
-async def generate_all(port, requests, model, limit_s):
+async def generate_all(port, requests, model, limit_s, at=None):
     lines = [[] for _ in requests]
     sent = [0.0] * len(requests)
     bodies = [json.dumps(body_of(request, model)).encode() for request in requests]
+    begin = time.perf_counter()
 
     async def one(index):
+        if at:
+            await asyncio.sleep(begin + at[index] - time.perf_counter())
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
         sent[index] = time.perf_counter()
         path = b"/v1/completions" if requests[index].messages is None else b"/v1/chat/completions"
@@ -78,7 +82,7 @@ async def generate_all(port, requests, model, limit_s):
     for task in tasks:
         if task not in late:
             task.result()  # raises what went wrong
-    return [timing_of(at, received) for at, received in zip(sent, lines)]
+    return [timing_of(when, received) for when, received in zip(sent, lines)]
 
 
 def text_of(choice):

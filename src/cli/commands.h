@@ -9,6 +9,7 @@ namespace pagewise::cli {
 
 /// Exit statuses: 0 fine; 1 failed; 2 wrong usage or input; 3 the plan does not fit,
 /// or the model cannot be served.
+void add_bench_command(CLI::App& app, int& exit_status);     // bench_command.cc
 void add_chat_command(CLI::App& app, int& exit_status);      // chat_command.cc
 void add_explain_command(CLI::App& app, int& exit_status);   // explain_command.cc
 void add_inspect_command(CLI::App& app, int& exit_status);   // inspect_command.cc

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
     return pagewise::cli::usage_error(app, error);
   });
   int exit_status = 0;
+  pagewise::cli::add_bench_command(app, exit_status);
   pagewise::cli::add_chat_command(app, exit_status);
   pagewise::cli::add_inspect_command(app, exit_status);
   pagewise::cli::add_models_command(app, exit_status);

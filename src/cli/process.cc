@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "cli/terminal_text.h"
 
@@ -35,15 +36,22 @@ void finish(std::string_view command, const Status& status, int& exit_status) {
   exit_status = 1;
 }
 
-std::function<void(double)> load_progress() {
+std::function<void(double)> progress_line(std::string what) {
   if (isatty(STDERR_FILENO) == 0) return {};
-  return [shown = -1](double share) mutable {
+  return [what = std::move(what), shown = -1](double share) mutable {
     const int percent = static_cast<int>(share * 100);
     if (percent == shown) return;
     shown = percent;
-    std::fprintf(stderr, percent < 100 ? "\rloading %d %%" : "\r             \r", percent);
+    if (percent < 100) {
+      fmt::print(stderr, "\r{} {} %", what, percent);
+    } else {
+      fmt::print(stderr, "\r{:{}}\r", "", what.size() + 6);
+    }
+    std::fflush(stderr);
   };
 }
+
+std::function<void(double)> load_progress() { return progress_line("loading"); }
 
 void raise_descriptor_limit() {
   rlimit limit{};

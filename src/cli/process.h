@@ -18,7 +18,9 @@ Status flush_output();
 /// line, "pagewise COMMAND: MESSAGE", and status 1.
 void finish(std::string_view command, const Status& status, int& exit_status);
 
-/// Shows how far loading is (0 to 1), on a terminal only; elsewhere it is empty.
+/// Shows how far something is (0 to 1) as "WHAT 37 %", on a terminal only; elsewhere it is empty.
+std::function<void(double)> progress_line(std::string what);
+/// The same of loading a model.
 std::function<void(double)> load_progress();
 
 /// Every connection is a file descriptor, and the usual soft limit of 1,024 is below what one

@@ -49,14 +49,7 @@ class SimulatedExecutor final : public model::Executor {
     workload::StepWork work;
     uint32_t rows = 0;
     for (const model::StepRun& run : runs) {
-      const uint64_t tokens = run.tokens.size();
-      if (tokens == 1) {
-        ++work.rows;
-        work.row_positions += run.position;
-      } else {
-        work.prompt_tokens += tokens;
-        work.prompt_positions += tokens * run.position + tokens * (tokens + 1) / 2;
-      }
+      work.add(run.tokens.size(), run.position, calibration_.window);
       rows += static_cast<uint32_t>(run.logits_rows.size());
     }
     take(work);

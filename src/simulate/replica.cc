@@ -141,8 +141,9 @@ Status Replica::run_until(TimeNs until_ns) {
 }
 
 void Replica::leap_or_step(TimeNs until_ns) {
-  const engine::Core::QuietSteps quiet =
-      options_.leap ? core_->quiet_steps() : engine::Core::QuietSteps();
+  // What a window saves is known of each sequence, not of their sum.
+  const bool leap = options_.leap && options_.calibration.window == 0;
+  const engine::Core::QuietSteps quiet = leap ? core_->quiet_steps() : engine::Core::QuietSteps();
   if (quiet.steps < 2) {
     core_->step();
     return;

@@ -24,7 +24,7 @@ def sections():
     return dict(zip(parts[1::2], parts[2::2]))
 
 
-@pytest.mark.parametrize("command", ["models", "plan", "simulate", "inspect", "run", "chat", "serve", "explain"])
+@pytest.mark.parametrize("command", ["models", "plan", "simulate", "inspect", "run", "chat", "serve", "explain", "bench"])
 def test_flags_page_lists_exactly_the_flags_of(command):
     done = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True, check=True)
     # An option stands at the start of its line; the same words in a description do not count.

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/calibrate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "base/prng.h"
+#include "simulate/machine.h"
+#include "workload/calibration_fit.h"
+
+namespace pagewise::cli {
+namespace {
+
+using workload::Calibration;
+using workload::MeasuredStep;
+using workload::StepKind;
+
+/// A simulated machine with the limits of a real executor.
+class Machine final : public model::Executor {
+ public:
+  Machine(const Calibration& calibration, uint32_t blocks, SimClock& clock)
+      : inner_(calibration, 32, blocks, clock) {}
+  const kv::Geometry& geometry() const override { return inner_.geometry(); }
+  uint32_t vocab_size() const override { return inner_.vocab_size(); }
+  model::ExecutorLimits limits() const override { return {512, 64, 8448}; }
+  uint32_t blocks(uint32_t group) const override { return inner_.blocks(group); }
+  Status grow(std::span<const uint32_t> blocks) override { return inner_.grow(blocks); }
+  uint64_t committed_bytes() const override { return inner_.committed_bytes(); }
+  Result<model::LogitsView> step(std::span<const model::StepRun> runs) override {
+    ++steps;
+    return inner_.step(runs);
+  }
+  void copy(uint32_t group, BlockId from, BlockId to, uint32_t positions) override {
+    inner_.copy(group, from, to, positions);
+  }
+  Status commit(uint32_t group, std::span<const BlockId> blocks) override {
+    return inner_.commit(group, blocks);
+  }
+  void release(uint32_t group, std::span<const BlockId> blocks) override {
+    inner_.release(group, blocks);
+  }
+  void export_block(uint32_t group, BlockId block, std::span<std::byte> out) const override {
+    inner_.export_block(group, block, out);
+  }
+  void import_block(uint32_t group, BlockId block, std::span<const std::byte> bytes) override {
+    inner_.import_block(group, block, bytes);
+  }
+  int steps = 0;
+
+ private:
+  simulate::SimulatedExecutor inner_;
+};
+
+Calibration truth() {
+  Calibration calibration;
+  calibration.kv_bytes_per_token = 1024;
+  calibration.step_ns = 4e5;
+  calibration.weights_ns = 3e6;
+  calibration.prompt_token_ns = 5e5;
+  calibration.prompt_position_ns = 400;
+  calibration.row_ns = 7e5;
+  calibration.row_position_ns = 800;
+  return calibration;
+}
+
+TEST(Calibrate, MeasuresAMachineBackToItsNumbers) {
+  SimClock clock;
+  const Calibration machine_is = truth();
+  Machine machine(machine_is, 2048, clock);
+  model::StepMeter meter(machine, clock);
+  MeasurePlan plan;
+  plan.kinds = step_kinds(8448, 40'960, /*quick=*/false);
+  std::vector<double> shown;
+  const auto measured = measure_steps(meter, plan, [&](double share) { shown.push_back(share); });
+  ASSERT_TRUE(measured.has_value()) << measured.error().message;
+  EXPECT_EQ(measured->size(), plan.kinds.size());
+  for (const MeasuredStep& step : *measured) {
+    EXPECT_GE(step.samples, plan.rounds);
+    EXPECT_EQ(step.median_ns, workload::step_time_ns(machine_is, step.work(0)));
+  }
+  const Calibration found = workload::fit_calibration(*measured, 0);
+  EXPECT_LT(workload::worst_deviation(found, *measured), 1e-4);
+  EXPECT_NEAR(found.weights_ns, machine_is.weights_ns, 1e4);
+  EXPECT_NEAR(found.row_position_ns, machine_is.row_position_ns, 1);
+  EXPECT_TRUE(std::is_sorted(shown.begin(), shown.end()));
+  EXPECT_EQ(shown.front(), 0);
+  EXPECT_EQ(shown.back(), 1);
+}
+
+TEST(Calibrate, LeavesOutWhatWouldTakeTooLong) {
+  SimClock clock;
+  Calibration slow = truth();  // a second for 32 tokens, 16 for a chunk of 512
+  slow.prompt_token_ns = 32e6;
+  Machine machine(slow, 2048, clock);
+  model::StepMeter meter(machine, clock);
+  MeasurePlan plan;
+  plan.kinds = step_kinds(8448, 40'960, /*quick=*/false);
+  plan.step_ns_max = 8'000'000'000;
+  const auto measured = measure_steps(meter, plan, {});
+  ASSERT_TRUE(measured.has_value());
+  uint32_t longest = 0;
+  for (const MeasuredStep& step : *measured) {
+    EXPECT_LT(step.median_ns, 9'000'000'000);
+    longest = std::max(longest, step.prompt_tokens);
+  }
+  EXPECT_EQ(longest, 256U);  // with a decode beside it; 512 are never begun
+  EXPECT_LT(measured->size(), plan.kinds.size());
+}
+
+TEST(Calibrate, KindsFitContextAndMemoryAndGrow) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Prng prng(seed);
+    const auto context = static_cast<uint32_t>(2 + prng.below(20'000));
+    const uint64_t positions = 256 + prng.below(50'000);
+    const bool quick = prng.below(2) == 0;
+    std::set<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>> seen;
+    for (const StepKind& kind : step_kinds(context, positions, quick)) {
+      uint64_t held = 0;
+      for (const model::RunShape& run : runs_of(kind)) {
+        EXPECT_LE(uint64_t{run.position} + run.tokens, context);
+        held += run.position + run.tokens;
+      }
+      EXPECT_GT(held, 0U);
+      EXPECT_LE(held, positions);
+      EXPECT_TRUE(
+          seen.insert({kind.rows, kind.row_position, kind.prompt_tokens, kind.prompt_position})
+              .second);
+    }
+  }
+  EXPECT_TRUE(step_kinds(16, 40'960, false).empty());
+  EXPECT_LT(step_kinds(8448, 40'960, true).size(), 12U);
+  EXPECT_GT(step_kinds(8448, 40'960, false).size(), 25U);
+}
+
+}  // namespace
+}  // namespace pagewise::cli
