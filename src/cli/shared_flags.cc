@@ -82,6 +82,10 @@ void add_compute_flags(CLI::App& command, ComputeFlags& flags) {
   command.add_option("--block-tokens", flags.block_tokens, "Positions of a KV block")
       ->capture_default_str()
       ->check(CLI::IsMember({16U, 32U, 64U, 128U}));
+  add_kv_type_flags(command, flags);
+}
+
+void add_kv_type_flags(CLI::App& command, ComputeFlags& flags) {
   const CLI::IsMember served({"f16", "bf16", "f32", "q8_0"});
   command.add_option("--kv-type", flags.kv_type, "Type of K and V in the cache")
       ->capture_default_str()

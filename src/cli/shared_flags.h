@@ -35,6 +35,9 @@ struct ComputeFlags {
 /// `flags` must outlive the parsing, here and below.
 void add_compute_flags(CLI::App& command, ComputeFlags& flags);
 
+/// --kv-type, --kv-type-k, --kv-type-v alone.
+void add_kv_type_flags(CLI::App& command, ComputeFlags& flags);
+
 struct KvTypes {
   KvType key, value;
 };

@@ -13,8 +13,13 @@
 
 #include "base/bytes.h"
 #include "cli/commands.h"
+#include "cli/model_argument.h"
+#include "cli/model_file.h"
 #include "cli/process.h"
 #include "cli/shared_flags.h"
+#include "gguf/gguf.h"
+#include "kv/pool_split.h"
+#include "model/spec.h"
 #include "simulate/report.h"
 #include "workload/generators.h"
 #include "workload/trace_reader.h"
@@ -29,6 +34,8 @@ struct SimulateFlags {
   std::string trace, kind, requests, calibration, kv_memory = "16GiB";
   std::string policy = "default", routing = "prefix-aware";
   uint64_t pool_tokens = 0;
+  ModelArgument model;
+  ComputeFlags compute;  // block size and KV types of it
   workload::GeneratorOptions generator;
   workload::Changes changes;
   simulate::SimulationOptions options;
@@ -64,21 +71,66 @@ Result<workload::Trace> read_or_make(const SimulateFlags& flags) {
   return workload::generate(flags.kind, flags.generator);
 }
 
-Status size_pool(SimulateFlags& flags) {
-  simulate::ReplicaOptions& replica = flags.options.replica;
-  const uint64_t token_bytes = replica.calibration.kv_bytes_per_token;
-  PW_ASSIGN_OR_RETURN(const uint64_t memory, parse_size(flags.kv_memory));
-  const uint64_t blocks = flags.pool_tokens > 0 ? flags.pool_tokens / replica.block_tokens
-                                                : memory / (token_bytes * replica.block_tokens);
-  if (blocks < 1 || blocks > kPoolBlocksMax) {
+Status check_pool(const simulate::ReplicaOptions& replica) {
+  for (uint32_t g = 0; g < replica.blocks.size(); ++g) {
+    if (replica.blocks[g] <= kPoolBlocksMax) continue;
     return invalid(
-        fmt::format("the pool has {} blocks of {} tokens, {} each: 1 to {} can be "
+        fmt::format("the pool has {} blocks of {} tokens, {} each: at most {} can be "
                     "simulated; change --kv-memory or --pool-tokens",
-                    blocks, replica.block_tokens, format_size(token_bytes * replica.block_tokens),
-                    kPoolBlocksMax));
+                    replica.blocks[g], replica.geometry.block_tokens,
+                    format_size(replica.geometry.block_stride(g)), kPoolBlocksMax));
   }
-  replica.blocks = static_cast<uint32_t>(blocks);
   return Status::ok();
+}
+
+/// The cache of a model that nothing but the size of a token's KV is known of.
+Status size_plain_pool(const SimulateFlags& flags, simulate::ReplicaOptions& replica) {
+  const uint64_t block_bytes = replica.geometry.block_bytes(0);
+  PW_ASSIGN_OR_RETURN(const uint64_t memory, parse_size(flags.kv_memory));
+  const uint64_t blocks = flags.pool_tokens > 0 ? flags.pool_tokens / replica.geometry.block_tokens
+                                                : memory / block_bytes;
+  if (blocks < 1) {
+    return invalid(fmt::format(
+        "the pool has no block of {} tokens, {} each; change --kv-memory or --pool-tokens",
+        replica.geometry.block_tokens, format_size(block_bytes)));
+  }
+  replica.blocks = {static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX))};
+  return check_pool(replica);
+}
+
+/// The cache that `serve` would give the model: its groups, and their shares of the memory.
+Status size_model_pool(const SimulateFlags& flags, uint32_t model_context,
+                       simulate::ReplicaOptions& replica) {
+  PW_ASSIGN_OR_RETURN(const uint64_t memory, parse_size(flags.kv_memory));
+  uint32_t& context = replica.engine.context_max;
+  context = context == 0 ? model_context : std::min(context, model_context);
+  const kv::PoolSplit split =
+      kv::split_pool(replica.geometry, {memory, context, replica.engine.step_tokens});
+  if (split.context < 2) {
+    return invalid(fmt::format("--kv-memory {} holds no block of {} tokens of {}",
+                               format_size(memory), replica.geometry.block_tokens,
+                               flags.options.model_name));
+  }
+  replica.blocks = split.blocks;
+  return check_pool(replica);
+}
+
+/// The geometry: the model's, or one group of what the calibration says. Sizes the pool unless
+/// there is only the curve to draw.
+Status describe_cache(SimulateFlags& flags) {
+  simulate::ReplicaOptions& replica = flags.options.replica;
+  if (flags.model.text.empty()) {
+    replica.geometry = simulate::plain_geometry(replica.calibration.kv_bytes_per_token,
+                                                flags.compute.block_tokens);
+    return flags.curve ? Status::ok() : size_plain_pool(flags, replica);
+  }
+  PW_ASSIGN_OR_RETURN(const NamedModel named, find_model(flags.model));
+  PW_ASSIGN_OR_RETURN(const auto file, gguf::File::open(named.path, {.header_only = true}));
+  PW_ASSIGN_OR_RETURN(const model::ModelSpec spec, model::spec_from_gguf(*file));
+  PW_ASSIGN_OR_RETURN(replica.geometry, geometry_of(spec, flags.compute));
+  flags.options.model_name = named.name;
+  flags.options.kv_type_name = kv_types_text(flags.compute);
+  return flags.curve ? Status::ok() : size_model_pool(flags, spec.context, replica);
 }
 
 Result<simulate::Report> make_report(SimulateFlags& flags, workload::Trace& trace) {
@@ -89,6 +141,7 @@ Result<simulate::Report> make_report(SimulateFlags& flags, workload::Trace& trac
   }
   PW_ASSIGN_OR_RETURN(const workload::Trace whole, read_or_make(flags));
   PW_ASSIGN_OR_RETURN(trace, workload::changed(whole, flags.changes));
+  PW_RETURN_IF_ERROR(describe_cache(flags));
   simulate::Report report;
   report.trace_name = flags.kind.empty()
                           ? flags.trace
@@ -97,7 +150,6 @@ Result<simulate::Report> make_report(SimulateFlags& flags, workload::Trace& trac
   if (flags.curve) {
     report.curve = simulate::hit_rate_curve(trace, {});
   } else {
-    PW_RETURN_IF_ERROR(size_pool(flags));
     replica.leap = !flags.step_by_step;
     replica.engine.prefix_cache = !flags.no_prefix_cache;
     if (flags.policy == "lru") replica.engine.protected_share = 0;
@@ -186,11 +238,24 @@ void add_machine_flags(CLI::App& command, SimulateFlags& flags) {
           ->capture_default_str()
           ->check(size_text())
           ->group(group);
-  command.add_option("--pool-tokens", flags.pool_tokens, "The same in tokens")
-      ->check(whole_in(1, uint64_t{1} << 40))
-      ->excludes(memory)
-      ->group(group);
-  command.add_option("--block-tokens", replica.block_tokens, "Positions of a KV block")
+  CLI::Option* pool_tokens =
+      command.add_option("--pool-tokens", flags.pool_tokens, "The same in tokens")
+          ->check(whole_in(1, uint64_t{1} << 40))
+          ->excludes(memory)
+          ->group(group);
+  CLI::Option* model =
+      command
+          .add_option("--model", flags.model.text,
+                      "Keep the KV of this model as serve would: a GGUF file, or a model's name "
+                      "(pagewise models); only its header is read")
+          ->excludes(pool_tokens)
+          ->group(group);
+  add_model_dir_flag(command, flags.model.folders);
+  add_kv_type_flags(command, flags.compute);
+  for (const char* name : {"--model-dir", "--kv-type", "--kv-type-k", "--kv-type-v"}) {
+    command.get_option(name)->needs(model)->group(group);
+  }
+  command.add_option("--block-tokens", flags.compute.block_tokens, "Positions of a KV block")
       ->capture_default_str()
       ->check(CLI::IsMember({16U, 32U, 64U, 128U, 256U, 512U}))
       ->group(group);

@@ -723,17 +723,16 @@ void Core::stats(Stats& stats) const {
   double slack_tokens = 0;
   for (const Sequence* sequence : running_) slack_tokens += this->slack_tokens(*sequence);
   stats.slack_tokens = static_cast<uint64_t>(std::llround(slack_tokens));
-  for (const auto& [id, job] : jobs_) {
-    const bool runs = std::any_of(job->sequences.begin(), job->sequences.end(),
-                                  [](const auto& sequence) { return sequence->kv.valid(); });
-    if (!runs) {
-      ++stats.requests_waiting;
-      continue;
-    }
+  // A job's sequences stand side by side. Those that wait are not looked at: they may be many.
+  const Job* counted = nullptr;
+  for (const Sequence* sequence : running_) {
+    const Job& job = *sequence->job;
+    if (std::exchange(counted, &job) == &job) continue;
     ++stats.requests_running;
     stats.naive_reserve_bytes +=
-        uint64_t{job->choices_left} * (job->prompt_tokens + job->tokens_max) * token_bytes;
+        uint64_t{job.choices_left} * (job.prompt_tokens + job.tokens_max) * token_bytes;
   }
+  stats.requests_waiting = static_cast<uint32_t>(jobs_.size()) - stats.requests_running;
 }
 
 void Core::check_invariants() const {

@@ -105,6 +105,16 @@ class BlockPool {
   void set_findable(BlockId block);
   /// The index refers to it no more; a cached block becomes free. Requires: findable.
   void clear_findable(BlockId block);
+  // For the policy to learn from (eviction_policy.h): `digest` stands for the block's contents and
+  // all before them.
+
+  /// Requires: cached, and about to be given up to make room.
+  void remember(BlockId block, uint64_t digest) { policy_.remember(block, digest); }
+  /// A request had to compute what the block holds. Requires: live, findable.
+  void came_back(BlockId block, uint64_t digest, bool predecessor_reused) {
+    policy_.came_back(block, digest, predecessor_reused);
+  }
+
   /// Requires: findable.
   void set_leased(BlockId block, bool leased);
   /// Another request read this block. Requires: findable.

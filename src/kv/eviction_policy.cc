@@ -1,54 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kv/eviction_policy.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace pagewise::kv {
 
 EvictionPolicy::EvictionPolicy(uint32_t blocks, double protected_share, uint32_t quotas)
     : quotas_(quotas),
-      places_(blocks),
-      quota_(blocks, kNoQuota),
-      tier_(blocks),
-      reused_(blocks, 0),
-      is_passed_(blocks, 0),
-      protected_share_(protected_share),
-      protected_max_(static_cast<uint32_t>(protected_share * blocks)) {
+      links_(blocks),
+      blocks_(blocks),
+      adapts_(protected_share > 0),
+      capacity_(blocks),
+      protected_max_(static_cast<uint32_t>(protected_share * blocks)),
+      ghosts_(adapts_ ? kGhostsPerBlock * blocks : 0) {
   PW_CHECK(protected_share >= 0 && protected_share <= 1 && quotas > 0);
-  reserve(blocks);
-}
-
-void EvictionPolicy::reserve(uint32_t ids) {
-  for (SharedIdHeap& heap : quotas_[kNoQuota.value]) heap.reserve(ids);
 }
 
 void EvictionPolicy::resize(uint32_t ids, uint32_t blocks) {
-  if (ids > tier_.size()) {
-    reserve(ids);
-    places_.grow(ids);
-    quota_.resize(ids, kNoQuota);
-    tier_.resize(ids);
-    reused_.resize(ids, 0);
-    is_passed_.resize(ids, 0);
+  if (ids > blocks_.size()) {
+    links_.grow(ids);
+    blocks_.resize(ids);
   }
-  protected_max_ = static_cast<uint32_t>(protected_share_ * blocks);
+  protected_max_ = static_cast<uint32_t>(uint64_t{protected_max_} * blocks / capacity_);
+  capacity_ = blocks;
+  if (adapts_) ghosts_.resize(kGhostsPerBlock * blocks);
   demote_overflow();
 }
 
 void EvictionPolicy::set_quota(BlockId block, QuotaId quota) {
   PW_CHECK(!contains(block) && quota.value < quotas_.size());
-  quota_[block.value] = quota;
+  blocks_[block.value].quota = quota;
 }
 
 EvictionPolicy::Tier EvictionPolicy::natural_tier(BlockId block, bool leased) const {
   if (leased) return Tier::kLeased;
-  if (is_passed_[block.value]) return Tier::kPassed;
+  if (blocks_[block.value].passed) return Tier::kPassed;
   return reused(block) ? Tier::kProtected : Tier::kProbation;
 }
 
 void EvictionPolicy::place(BlockId block, Tier tier, uint64_t stamp) {
-  tier_[block.value] = tier;
-  heap(block).push(places_, block.value, stamp);
+  blocks_[block.value].tier = tier;
+  order(block).push(links_, block.value, stamp);
   ++size_;
   protected_size_ += tier == Tier::kProtected;
   demote_overflow();
@@ -56,71 +50,93 @@ void EvictionPolicy::place(BlockId block, Tier tier, uint64_t stamp) {
 
 void EvictionPolicy::demote_overflow() {
   while (protected_size_ > protected_max_) {
-    const SharedIdHeap* oldest = nullptr;
-    for (const auto& tiers : quotas_) {
-      const SharedIdHeap& heap = tiers[static_cast<std::size_t>(Tier::kProtected)];
-      if (heap.empty()) continue;
-      if (oldest == nullptr || heap.top_key() < oldest->top_key()) oldest = &heap;
-    }
-    const BlockId block(oldest->top());
-    const uint64_t stamp = oldest->top_key();
+    const BlockId block = first_of(Tier::kProtected, [](QuotaId) { return true; });
+    const uint64_t stamp = links_.stamp(block.value);
     erase(block);
-    reused_[block.value] = 0;
+    Block& its = blocks_[block.value];
+    its.reused = false;
+    its.was_reused = true;
     place(block, Tier::kProbation, stamp);
   }
 }
 
 void EvictionPolicy::insert(BlockId block, bool leased, bool passed) {
   PW_CHECK(!contains(block));
-  is_passed_[block.value] = passed ? 1 : 0;
+  blocks_[block.value].passed = passed;
   place(block, natural_tier(block, leased), ++stamp_);
 }
 
 void EvictionPolicy::erase(BlockId block) {
-  heap(block).erase(places_, block.value);
+  order(block).erase(links_, block.value);
   --size_;
-  protected_size_ -= tier_[block.value] == Tier::kProtected;
+  protected_size_ -= blocks_[block.value].tier == Tier::kProtected;
 }
 
 void EvictionPolicy::touch(BlockId block) {
-  SharedIdHeap& its = heap(block);
-  its.erase(places_, block.value);
-  its.push(places_, block.value, ++stamp_);
+  StampOrder& its = order(block);
+  its.erase(links_, block.value);
+  its.push(links_, block.value, ++stamp_);
 }
 
 void EvictionPolicy::keep(BlockId block) {
-  is_passed_[block.value] = 0;
-  if (!contains(block) || tier_[block.value] != Tier::kPassed) return;
-  const uint64_t stamp = stamp_of(block);
+  Block& its = blocks_[block.value];
+  its.passed = false;
+  if (!contains(block) || its.tier != Tier::kPassed) return;
+  const uint64_t stamp = links_.stamp(block.value);
   erase(block);
   place(block, natural_tier(block, false), stamp);
 }
 
 void EvictionPolicy::mark_reused(BlockId block) {
-  reused_[block.value] = 1;
-  if (!contains(block) || tier_[block.value] != Tier::kProbation) return;
-  const uint64_t stamp = stamp_of(block);
+  Block& its = blocks_[block.value];
+  its.reused = true;
+  if (!contains(block) || its.tier != Tier::kProbation) return;
+  const uint64_t stamp = links_.stamp(block.value);
   erase(block);
   place(block, Tier::kProtected, stamp);
 }
 
 void EvictionPolicy::set_leased(BlockId block, bool leased) {
   PW_CHECK(contains(block));
-  const uint64_t stamp = stamp_of(block);
+  const uint64_t stamp = links_.stamp(block.value);
   erase(block);
   place(block, natural_tier(block, leased), stamp);
 }
 
 void EvictionPolicy::forget(BlockId block) {
   PW_CHECK(!contains(block));
-  reused_[block.value] = is_passed_[block.value] = 0;
+  Block& its = blocks_[block.value];
+  its.reused = its.was_reused = its.passed = false;
+}
+
+void EvictionPolicy::remember(BlockId block, uint64_t digest) {
+  PW_CHECK(contains(block));
+  const Block& its = blocks_[block.value];
+  // What a window has passed is given up first whatever the share.
+  if (its.tier == Tier::kPassed) return;
+  ghosts_.add(digest, its.reused || its.was_reused ? GhostKind::kReadAgain : GhostKind::kOnce);
+}
+
+void EvictionPolicy::came_back(BlockId block, uint64_t digest, bool predecessor_reused) {
+  PW_CHECK(!contains(block));
+  const uint32_t once = ghosts_.size(GhostKind::kOnce);
+  const uint32_t read_again = ghosts_.size(GhostKind::kReadAgain);
+  const std::optional<GhostKind> kind = ghosts_.take(digest);
+  if (!kind) return;
+  if (*kind == GhostKind::kOnce) {
+    protected_max_ -= std::min(protected_max_, std::max(1U, read_again / once));
+  } else {
+    protected_max_ += std::min(capacity_ - protected_max_, std::max(1U, once / read_again));
+  }
+  if (predecessor_reused) blocks_[block.value].reused = true;
+  demote_overflow();
 }
 
 bool EvictionPolicy::precedes(BlockId a, BlockId b) const {
   PW_CHECK(contains(a) && contains(b));
-  const Tier tier_a = tier_[a.value], tier_b = tier_[b.value];
+  const Tier tier_a = blocks_[a.value].tier, tier_b = blocks_[b.value].tier;
   if (tier_a != tier_b) return tier_a < tier_b;
-  return stamp_of(a) < stamp_of(b);
+  return links_.stamp(a.value) < links_.stamp(b.value);
 }
 
 }  // namespace pagewise::kv

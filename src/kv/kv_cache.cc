@@ -52,6 +52,7 @@ struct Sequence {
   Namespaces::value_type* space = nullptr;  // null: neither reads nor enters the cache
   uint64_t epoch = 0;
   QuotaId quota = kNoQuota;  // whose blocks it takes
+  uint32_t asked = 0;        // tokens that it was admitted with
   uint32_t computed = 0;     // positions whose K and V are in the blocks
   BlockTables tables;
   // The sequence's place in the index: `full` leading blocks are findable under `tail` and its
@@ -86,6 +87,8 @@ uint32_t measure(std::span<const CacheGroup> groups) {
   }
   return full == UINT32_MAX ? any : full;
 }
+
+enum class EvictReason : uint8_t { kRoom, kCeiling };
 
 /// Who takes a block, and whether others' floors are in his way: not when nobody else could give
 /// anything up any more.
@@ -253,9 +256,12 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
   /// Frees a cached block: a twin of it takes its place in the index, or its contents are given up.
   /// Behind a sliding window only the block goes; a full group's takes the node along.
-  void evict(uint32_t g, BlockId victim) {
+  void evict(uint32_t g, BlockId victim, EvictReason reason) {
     const NodeId node = index.owner(g, victim);
     if (hand_over(node, g)) return;
+    // What a ceiling takes says nothing about what the pool should have kept.
+    if (reason == EvictReason::kRoom && index.is_full(node))
+      pools[g].remember(victim, index.digest(node));
     if (is_sliding(g)) {
       leases.on_block_lost(room_of[g], node);
       ++counters.evictions;
@@ -347,7 +353,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
       PW_CHECK(victim.valid() && taker.alone);
       ++counters.evictions_below_floor;
     }
-    evict(g, victim);
+    evict(g, victim, EvictReason::kRoom);
   }
 
   /// Beyond its ceiling a quota's own cached blocks go, as far as there are any.
@@ -359,7 +365,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   void keep_to_ceiling(uint32_t g, QuotaId quota, uint32_t more) {
     while (pools[g].exceeds_ceiling(quota, more)) {
       ++counters.evictions_ceiling;
-      evict(g, pools[g].victim_of(quota));
+      evict(g, pools[g].victim_of(quota), EvictReason::kCeiling);
     }
   }
 
@@ -376,12 +382,17 @@ struct KvCache::Impl final : LeaseBook::Listener {
     const auto found = namespaces.find(name);
     if (found != namespaces.end()) return *found;
     Namespaces::value_type& space = *namespaces.emplace(std::string(name), Namespace{}).first;
-    space.second.root = index.add_root();
+    space.second.root = index.add_root(root_digest(name));
     if (space_of_root.size() < index.slots()) space_of_root.resize(index.slots(), nullptr);
     space_of_root[space.second.root.value] = &space;
     space.second.quota = quota_of(name);
     if (!config.quotas.empty()) leases.set_quota(space.second.root, space.second.quota);
     return space;
+  }
+
+  /// Another one after each clear, so that the policy does not recognise what was forgotten.
+  uint64_t root_digest(std::string_view name) const {
+    return xxh3(std::as_bytes(std::span(name)), clears);
   }
 
   QuotaId quota_of(std::string_view name) const {
@@ -567,6 +578,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     admitted.cached_tokens = hit;
     admitted.usage.input_tokens = static_cast<uint32_t>(request.tokens.size());
     Sequence& opened = sequence(admitted.seq);
+    opened.asked = admitted.usage.input_tokens;
     opened.computed = hit;
     opened.quota = taker.quota;
     if (request.use_cache) {
@@ -904,12 +916,29 @@ struct KvCache::Impl final : LeaseBook::Listener {
       const NodeId node =
           publish_block(sequence, sequence.tail, sequence.full,
                         computed.subspan(std::size_t{sequence.full} * block_tokens, block_tokens));
+      note_computed(sequence, node);
       sequence.tail = node;
     }
     const std::span<const TokenId> rest =
         computed.subspan(std::size_t{sequence.full} * block_tokens);
     if (!rest.empty()) publish_block(sequence, sequence.tail, sequence.full, rest);
     if (!sequence.pending.empty()) write_entries(sequence, computed);
+  }
+
+  /// The sequence has filled a block: `node`, whose block may be its own. If it was asked for, and
+  /// not made up by an answer, the policies learn what they should have kept. Generated tokens
+  /// would tell nothing: they have to be computed in any case.
+  void note_computed(const Sequence& sequence, NodeId node) {
+    const uint32_t depth = index.depth(node);
+    if (uint64_t{depth} * config.block_tokens > sequence.asked) return;
+    const NodeId before = index.parent(node);
+    for (uint32_t g = 0; g < groups(); ++g) {
+      const BlockId block = index.block(node, g);
+      if (!block.valid() || block != sequence.tables.at(g, depth - 1)) continue;
+      const bool reused = index.is_root(before) || !index.block(before, g).valid() ||
+                          pools[g].reused(index.block(before, g));
+      pools[g].came_back(block, index.digest(node), reused);
+    }
   }
 
   // --- growth and end ---
@@ -1025,7 +1054,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     closed.tables.clear();
     closed.space = nullptr;
     closed.tail = NodeId();
-    closed.full = closed.computed = closed.promised_tokens = 0;
+    closed.full = closed.asked = closed.computed = closed.promised_tokens = 0;
     closed.points.clear();
     closed.open = false;
     ++closed.generation;
@@ -1098,6 +1127,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
 
   uint32_t clear(std::optional<std::string_view> name) {
     uint32_t before = 0, after = 0;
+    ++clears;
     for (const BlockPool& pool : pools) before += pool.free();
     for (auto next = namespaces.begin(); next != namespaces.end();) {
       Namespaces::value_type& space = *next++;  // forget_if_empty may erase it
@@ -1109,6 +1139,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
         remove_node(leaf, RemoveReason::kCleared);
       }
       ++space.second.epoch;
+      index.set_root_digest(root, root_digest(space.first));
       forget_if_empty(space);
     }
     for (const BlockPool& pool : pools) after += pool.free();
@@ -1271,6 +1302,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   std::vector<Sequence> sequences;  // by slot
   std::vector<uint32_t> sequences_unused;
   uint32_t sequences_open = 0;
+  uint64_t clears = 0;
   CacheCounters counters;
   // Scratch, so that a steady step allocates nothing.
   mutable std::vector<NodeId> path;      // full nodes that the last plan found

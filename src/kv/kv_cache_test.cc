@@ -407,6 +407,62 @@ TEST(KvCache, KeepsASharedPrefixThroughAScanOfSingleUsePrompts) {
   EXPECT_EQ(hit_after_scan(0), 0u);  // plain LRU forgets it
 }
 
+/// Four prompts that nobody sends again: as many blocks as the pool of 32 has.
+void scan(Bench& kv, int32_t& next) {
+  for (int i = 0; i < 4; ++i) kv.serve(range(next += 1000, 30));
+}
+
+TEST(KvCache, KeepsAPrefixWhoseReadersComeFurtherApartThanAPoolOfNewcomers) {
+  const auto hits = [](double protected_share) {
+    CacheConfig config;
+    config.protected_share = protected_share;
+    Bench kv(32, 4, config);
+    std::vector<uint32_t> all;
+    int32_t next = 5000;
+    for (int32_t i = 0; i < 4; ++i) {
+      all.push_back(kv.serve(range(0, 40) + tokens({1000 + i})));
+      scan(kv, next);
+    }
+    return all;
+  };
+  // The second reader computes ten blocks that had been given up. They are protected from then on,
+  // as far as there is room: each shrank the share of 16 by one, for they had been read once. The
+  // third finds the six that were kept; that the other four had been read again grows the share.
+  EXPECT_EQ(hits(0.5), (std::vector<uint32_t>{0, 0, 24, 40}));
+  EXPECT_EQ(hits(0), (std::vector<uint32_t>{0, 0, 0, 0}));
+}
+
+TEST(KvCache, DoesNotRecogniseWhatWasClearedMeanwhile) {
+  CacheConfig config;
+  config.protected_share = 0.5;
+  Bench kv(32, 4, config);
+  const Tokens prompt = range(0, 41);
+  int32_t next = 5000;
+  kv.serve(prompt);
+  scan(kv, next);
+  kv->clear();
+  kv.serve(prompt);
+  scan(kv, next);
+  EXPECT_EQ(kv.serve(prompt), 0u) << "given up as a prompt that was used once";
+  scan(kv, next);
+  EXPECT_EQ(kv.serve(prompt), 24u) << "without a clear in between it is recognised";
+}
+
+TEST(KvCache, LearnsFromPromptsAndNotFromWhatAnswersRepeat) {
+  CacheConfig config;
+  config.protected_share = 0.5;
+  Bench kv(32, 4, config);
+  const Tokens prompt = range(0, 8), whole = range(0, 20);
+  int32_t next = 5000;
+  for (int i = 0; i < 2; ++i) {
+    const Admitted admitted = kv.admit(prompt);
+    kv.compute(admitted.seq, whole);
+    kv.release(admitted.seq);
+    scan(kv, next);
+  }
+  EXPECT_EQ(kv.serve(whole), 8u);
+}
+
 TEST(KvCache, LetsNewFavouritesReplaceOldOnes) {
   Bench kv(16);
   for (int i = 0; i < 5; ++i) kv.serve(range(0, 40));

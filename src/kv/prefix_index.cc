@@ -2,18 +2,36 @@
 #include "kv/prefix_index.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace pagewise::kv {
 
 namespace {
+
 constexpr std::size_t kChildrenKept = 64;  // 256 bytes
+
+bool before(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const uint32_t common = common_tokens(a, b);
+  return common < b.size() && (common == a.size() || a[common] < b[common]);
 }
 
+}  // namespace
+
 uint32_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
-  const auto [end, unused] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return static_cast<uint32_t>(end - a.begin());
+  const std::size_t most = std::min(a.size(), b.size());
+  // Two at once: nearly all that is compared is equal.
+  std::size_t at = 0;
+  for (; at + 2 <= most; at += 2) {
+    uint64_t left, right;
+    std::memcpy(&left, a.data() + at, sizeof left);
+    std::memcpy(&right, b.data() + at, sizeof right);
+    if (left != right) break;
+  }
+  while (at < most && a[at] == b[at]) ++at;
+  return static_cast<uint32_t>(at);
 }
 
 PrefixIndex::PrefixIndex(uint32_t block_tokens, std::span<const uint32_t> blocks, uint32_t nodes)
@@ -59,11 +77,22 @@ void PrefixIndex::deallocate(NodeId id) {
   unused_.push_back(id.value);
 }
 
-NodeId PrefixIndex::add_root() {
+NodeId PrefixIndex::add_root(uint64_t digest) {
   const NodeId id = allocate();
   nodes_[id.value].root = id;
+  nodes_[id.value].digest = digest;
   nodes_[id.value].children.reserve(kChildrenKept);
   return id;
+}
+
+void PrefixIndex::set_root_digest(NodeId root, uint64_t digest) {
+  PW_CHECK(is_root(root));
+  nodes_[root.value].digest = digest;
+}
+
+void PrefixIndex::note_digest(NodeId id) {
+  if (!is_full(id)) return;
+  nodes_[id.value].digest = xxh3(std::as_bytes(tokens(id)), digest(parent(id)));
 }
 
 void PrefixIndex::remove_root(NodeId root) {
@@ -73,8 +102,7 @@ void PrefixIndex::remove_root(NodeId root) {
 
 std::size_t PrefixIndex::place(const Node& parent, std::span<const TokenId> query) const {
   const auto less = [&](NodeId child, std::span<const TokenId> wanted) {
-    const std::span<const TokenId> has = tokens(child);
-    return std::lexicographical_compare(has.begin(), has.end(), wanted.begin(), wanted.end());
+    return before(tokens(child), wanted);
   };
   return std::lower_bound(parent.children.begin(), parent.children.end(), query, less) -
          parent.children.begin();
@@ -161,6 +189,7 @@ NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens,
   node.fill = static_cast<uint32_t>(new_tokens.size());
   std::copy(new_tokens.begin(), new_tokens.end(),
             tokens_.begin() + std::size_t{id.value} * block_tokens_);
+  note_digest(id);
   PW_CHECK(blocks.size() == groups_);
   for (uint32_t g = 0; g < groups_; ++g) set_block(id, g, blocks[g]);
   above.children.insert(
@@ -172,12 +201,14 @@ NodeId PrefixIndex::insert(NodeId parent, std::span<const TokenId> new_tokens,
 void PrefixIndex::extend(NodeId id, std::span<const TokenId> longer) {
   Node& node = nodes_[id.value];
   PW_CHECK(!is_root(id) && longer.size() >= node.fill && longer.size() <= block_tokens_);
+  if (longer.size() == node.fill) return;
   PW_CHECK(common_tokens(tokens(id), longer) == node.fill);
   // No sibling was comparable with the shorter tokens, so none is with the longer ones, and the
   // order stays.
   std::copy(longer.begin() + node.fill, longer.end(),
             tokens_.begin() + std::size_t{id.value} * block_tokens_ + node.fill);
   node.fill = static_cast<uint32_t>(longer.size());
+  note_digest(id);
 }
 
 void PrefixIndex::truncate(NodeId id, uint32_t tokens) {
@@ -189,8 +220,9 @@ void PrefixIndex::truncate(NodeId id, uint32_t tokens) {
 void PrefixIndex::remove(NodeId id) {
   PW_CHECK(!is_root(id));
   std::vector<NodeId>& siblings = nodes_[parent(id).value].children;
-  // By tokens, then by identity: for a moment a sibling may extend this one.
-  std::size_t at = place(nodes_[parent(id).value], tokens(id));
+  // By tokens, then by identity: for a moment a sibling may extend this one. Nearly all are alone,
+  // and their tokens need not be fetched.
+  std::size_t at = siblings.size() == 1 ? 0 : place(nodes_[parent(id).value], tokens(id));
   while (siblings[at] != id) ++at;
   siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(at));
   for (uint32_t g = 0; g < groups_; ++g) set_block(id, g, BlockId());

@@ -43,7 +43,10 @@ class PrefixIndex {
   /// Admits block ids of the group below `blocks`.
   void grow(uint32_t group, uint32_t blocks);
 
-  NodeId add_root();
+  /// `digest`: what prefixes below it are told apart by from those below other roots.
+  NodeId add_root(uint64_t digest = 0);
+  /// For nodes that become full from now on.
+  void set_root_digest(NodeId root, uint64_t digest);
   /// Requires: a root without children.
   void remove_root(NodeId root);
 
@@ -93,6 +96,9 @@ class PrefixIndex {
     return {tokens_.data() + std::size_t{node.value} * block_tokens_, nodes_[node.value].fill};
   }
   bool is_full(NodeId node) const { return nodes_[node.value].fill == block_tokens_; }
+  /// Of a full node: stands for the root and all tokens from it to the node's end. Equal prefixes
+  /// have equal ones; different ones too, but seldom: nothing that matters may depend on it.
+  uint64_t digest(NodeId node) const { return nodes_[node.value].digest; }
   std::span<const NodeId> children(NodeId node) const { return nodes_[node.value].children; }
   /// The null block where the group has none.
   BlockId block(NodeId node, uint32_t group) const {
@@ -120,11 +126,13 @@ class PrefixIndex {
     uint32_t depth = 0;
     uint32_t fill = 0;  // tokens
     bool used = false;
+    uint64_t digest = 0;           // of a full node or a root
     std::vector<NodeId> children;  // sorted by tokens
   };
 
   NodeId allocate();
   void deallocate(NodeId node);
+  void note_digest(NodeId node);
   /// Where `tokens` would be inserted among the parent's children.
   std::size_t place(const Node& parent, std::span<const TokenId> tokens) const;
 

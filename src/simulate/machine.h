@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "model/executor.h"
 #include "text/tokenizer.h"
@@ -18,60 +17,39 @@
 
 namespace pagewise::simulate {
 
-/// One pool, full attention. A step moves the clock by its cost; the likeliest token is always
-/// kAnswerToken. Blocks are counted and hold nothing.
+/// The KV cache of a model of which nothing is known but its size: one group that keeps every
+/// position. Requires: an even number of bytes, at least 2.
+kv::Geometry plain_geometry(uint64_t token_bytes, uint32_t block_tokens);
+
+/// A step moves the clock by its cost; the likeliest token is always kAnswerToken. Blocks are
+/// counted and hold nothing.
 class SimulatedExecutor final : public model::Executor {
  public:
-  /// All must outlive the executor. Requires: an even number of KV bytes a token.
-  SimulatedExecutor(const workload::Calibration& calibration, uint32_t block_tokens,
-                    uint32_t blocks, SimClock& clock)
-      : calibration_(calibration), clock_(clock), blocks_(blocks) {
-    const uint64_t bytes = calibration.kv_bytes_per_token;
-    PW_CHECK(bytes >= 2 && bytes % 2 == 0);
-    kv::GroupGeometry group;  // one layer whose f16 rows have as many bytes
-    group.layers = group.kv_heads = 1;
-    group.key_dim = static_cast<uint32_t>(bytes / 4);
-    group.value_dim = static_cast<uint32_t>(bytes / 2 - bytes / 4);
-    geometry_.block_tokens = block_tokens;
-    geometry_.groups = {group};
-  }
+  /// All must outlive the executor. Requires: a number of blocks for each group.
+  SimulatedExecutor(const workload::Calibration& calibration, const kv::Geometry& geometry,
+                    std::vector<uint32_t> blocks, SimClock& clock);
 
   const kv::Geometry& geometry() const override { return geometry_; }
   uint32_t vocab_size() const override { return workload::kVocabSize; }
   model::ExecutorLimits limits() const override { return {}; }
-  uint32_t blocks(uint32_t) const override { return blocks_; }
+  uint32_t blocks(uint32_t group) const override { return blocks_[group]; }
   Status grow(std::span<const uint32_t>) override {
     return {ErrorCode::kUnsupported, "a simulated pool has one size"};
   }
-  uint64_t committed_bytes() const override { return committed_ * geometry_.block_stride(0); }
+  uint64_t committed_bytes() const override { return committed_bytes_; }
 
-  Result<model::LogitsView> step(std::span<const model::StepRun> runs) override {
-    workload::StepWork work;
-    uint32_t rows = 0;
-    for (const model::StepRun& run : runs) {
-      work.add(run.tokens.size(), run.position, calibration_.window);
-      rows += static_cast<uint32_t>(run.logits_rows.size());
-    }
-    take(work);
-    while (logits_.size() < std::size_t{rows} * workload::kVocabSize) {
-      logits_.push_back(logits_.size() % workload::kVocabSize == 0 ? 1.0F : 0.0F);
-    }
-    return model::LogitsView{logits_.data(), rows, workload::kVocabSize};
-  }
+  Result<model::LogitsView> step(std::span<const model::StepRun> runs) override;
   /// The time of a step with this work passes.
-  TimeNs take(const workload::StepWork& work) {
-    const TimeNs ns = workload::step_time_ns(calibration_, work);
-    clock_.advance(ns);
-    busy_ns_ += ns;
-    return ns;
-  }
+  TimeNs take(const workload::StepWork& work);
 
   void copy(uint32_t, BlockId, BlockId, uint32_t) override {}
-  Status commit(uint32_t, std::span<const BlockId> blocks) override {
-    committed_ += blocks.size();
+  Status commit(uint32_t group, std::span<const BlockId> blocks) override {
+    committed_bytes_ += blocks.size() * geometry_.block_stride(group);
     return Status::ok();
   }
-  void release(uint32_t, std::span<const BlockId> blocks) override { committed_ -= blocks.size(); }
+  void release(uint32_t group, std::span<const BlockId> blocks) override {
+    committed_bytes_ -= blocks.size() * geometry_.block_stride(group);
+  }
   void export_block(uint32_t, BlockId, std::span<std::byte>) const override {}
   void import_block(uint32_t, BlockId, std::span<const std::byte>) override {}
 
@@ -79,10 +57,10 @@ class SimulatedExecutor final : public model::Executor {
 
  private:
   const workload::Calibration& calibration_;
+  const kv::Geometry& geometry_;
+  const std::vector<uint32_t> blocks_;  // of each group
   SimClock& clock_;
-  const uint32_t blocks_;
-  kv::Geometry geometry_;
-  uint64_t committed_ = 0;
+  uint64_t committed_bytes_ = 0;
   TimeNs busy_ns_ = 0;
   std::vector<float> logits_;  // [rows, kVocabSize]: 1 0 0 ... 0
 };

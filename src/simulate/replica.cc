@@ -13,6 +13,11 @@ constexpr TimeNs kClockNsMax = TimeNs{1} << 61;
 // Memory is looked at in every sample_ns, or in this part of the time so far.
 constexpr TimeNs kLooksMin = 1024;
 
+void raise_to(std::vector<uint32_t>& most, const std::vector<uint32_t>& other) {
+  most.resize(std::max(most.size(), other.size()), 0);
+  for (std::size_t i = 0; i < other.size(); ++i) most[i] = std::max(most[i], other[i]);
+}
+
 }  // namespace
 
 void Measured::merge(const Measured& other) {
@@ -35,6 +40,8 @@ void Measured::merge(const Measured& other) {
   evictions_below_floor += other.evictions_below_floor;
   prefix_waits += other.prefix_waits;
   steps += other.steps;
+  raise_to(sequence_rest_max, other.sequence_rest_max);
+  raise_to(sequence_step_max, other.sequence_step_max);
   positions_held += other.positions_held;
   positions_unused += other.positions_unused;
   positions_reserved += other.positions_reserved;
@@ -89,7 +96,7 @@ class Replica::Client final : public engine::RequestSink {
 
 Replica::Replica(const ReplicaOptions& options)
     : options_(options),
-      executor_(options_.calibration, options.block_tokens, options.blocks, clock_),
+      executor_(options_.calibration, options_.geometry, options.blocks, clock_),
       next_sample_ns_(options.sample_ns) {
   PW_CHECK(options.sample_ns > 0);
 }
@@ -173,10 +180,20 @@ void Replica::look_at_memory() {
   const auto weight = static_cast<uint64_t>(apart / options_.sample_ns);
   next_sample_ns_ = now + apart;
   core_->stats(stats_);
-  measured_.positions_held += weight * stats_.blocks_live * options_.block_tokens;
+  measured_.positions_held += weight * positions_live();
   measured_.positions_unused += weight * stats_.slack_tokens;
   measured_.positions_reserved +=
-      weight * (stats_.naive_reserve_bytes / options_.calibration.kv_bytes_per_token);
+      weight * (stats_.naive_reserve_bytes / options_.geometry.token_bytes());
+}
+
+/// As of `stats_`.
+uint64_t Replica::positions_live() const {
+  unsigned __int128 bytes = 0;
+  for (uint32_t g = 0; g < stats_.groups.size(); ++g) {
+    bytes += static_cast<unsigned __int128>(stats_.groups[g].blocks.live) *
+             options_.geometry.block_bytes(g);
+  }
+  return static_cast<uint64_t>(bytes / options_.geometry.token_bytes());
 }
 
 uint32_t Replica::cached_tokens(const std::vector<TokenId>& prompt) const {
@@ -195,6 +212,10 @@ Measured Replica::measured() const {
   all.evictions_below_floor = stats.evictions_below_floor;
   all.prefix_waits = stats.prefix_waits;
   all.steps = stats.steps;
+  for (const engine::GroupStats& group : stats.groups) {
+    all.sequence_rest_max.push_back(group.sequence_rest_max);
+    all.sequence_step_max.push_back(group.sequence_step_max);
+  }
   return all;
 }
 

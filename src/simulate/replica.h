@@ -28,9 +28,9 @@ namespace pagewise::simulate {
 
 struct ReplicaOptions {
   workload::Calibration calibration = workload::default_calibration();
-  uint32_t block_tokens = 32;
-  uint32_t blocks = 0;
-  engine::Options engine;  // queue_max counts here, too
+  kv::Geometry geometry;         // of the model's cache
+  std::vector<uint32_t> blocks;  // of each group
+  engine::Options engine;        // queue_max counts here, too
   /// Steps of nothing but decodes are taken in one move. The same figures come without, later.
   bool leap = true;
   TimeNs sample_ns = 1'000'000'000;  // how often memory is looked at, at first
@@ -49,8 +49,11 @@ struct Measured {
   TimeNs busy_ns = 0;
   uint64_t preemptions = 0, evictions = 0, evictions_ceiling = 0, evictions_below_floor = 0;
   uint64_t prefix_waits = 0, steps = 0;
+  /// Blocks of each group: how many one sequence held at most, between steps and in them.
+  std::vector<uint32_t> sequence_rest_max, sequence_step_max;
   // Of the looks at memory at which something ran: positions that were allocated, those of them
-  // without a token, and what reserving each answer's full length at once would have taken.
+  // without a token, and what reserving each answer's full length at once would have taken. A
+  // group's positions count by its share of a token's bytes.
   uint64_t positions_held = 0, positions_unused = 0, positions_reserved = 0;
 
   void merge(const Measured& other);
@@ -60,6 +63,7 @@ struct Measured {
 class Replica {
  public:
   /// Errors: those of engine::Core::create.
+  /// Requires: a calibration's geometry, or a model's, and blocks for each of its groups.
   static Result<std::unique_ptr<Replica>> create(const ReplicaOptions& options);
   ~Replica();
 
@@ -90,6 +94,7 @@ class Replica {
   explicit Replica(const ReplicaOptions& options);
   void leap_or_step(TimeNs until_ns);
   void look_at_memory();
+  uint64_t positions_live() const;
 
   const ReplicaOptions options_;
   SimClock clock_;

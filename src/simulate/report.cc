@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "kv/pool_split.h"
 #include "simulate/page.h"
 
 namespace pagewise::simulate {
@@ -75,7 +76,46 @@ std::string_view policy_name(const SimulationOptions& options) {
 }
 
 uint64_t pool_tokens(const SimulationOptions& options) {
-  return uint64_t{options.replica.blocks} * options.replica.block_tokens;
+  return kv::tokens_held(options.replica.geometry, options.replica.blocks);
+}
+
+uint64_t pool_bytes(const ReplicaOptions& replica) {
+  uint64_t bytes = 0;
+  for (uint32_t g = 0; g < replica.blocks.size(); ++g) {
+    bytes += replica.blocks[g] * replica.geometry.block_stride(g);
+  }
+  return bytes;
+}
+
+json::array groups_json(const ReplicaOptions& replica) {
+  json::array groups;
+  for (uint32_t g = 0; g < replica.blocks.size(); ++g) {
+    const kv::GroupGeometry& group = replica.geometry.groups[g];
+    groups.push_back(json::object{{"layers", group.layers},
+                                  {"window", group.window},
+                                  {"blocks", replica.blocks[g]},
+                                  {"block_bytes", replica.geometry.block_stride(g)}});
+  }
+  return groups;
+}
+
+json::object machine_json(const SimulationOptions& options) {
+  const ReplicaOptions& replica = options.replica;
+  json::object machine{{"calibration", replica.calibration.name},
+                       {"kv_bytes_per_token", replica.geometry.token_bytes()},
+                       {"replicas", options.replicas},
+                       {"routing", routing_name(options.routing)},
+                       {"pool_tokens", pool_tokens(options)},
+                       {"pool_bytes", pool_bytes(replica)},
+                       {"block_tokens", replica.geometry.block_tokens},
+                       {"policy", policy_name(options)},
+                       {"prefix_cache", replica.engine.prefix_cache}};
+  if (!options.model_name.empty()) {
+    machine["model"] = options.model_name;
+    machine["kv_type"] = options.kv_type_name;
+    machine["groups"] = groups_json(replica);
+  }
+  return machine;
 }
 
 // ---- Text ----
@@ -140,6 +180,27 @@ std::string measured_text(const Measured& measured, uint32_t replicas) {
   return out;
 }
 
+std::string machine_text(const SimulationOptions& options) {
+  const ReplicaOptions& replica = options.replica;
+  std::string out =
+      row("machine", fmt::format("{}{}; pool of {} tokens in blocks of {} ({}), policy {}",
+                                 options.replicas > 1 ? fmt::format("{} x ", options.replicas) : "",
+                                 replica.calibration.name, grouped(pool_tokens(options)),
+                                 replica.geometry.block_tokens, format_size(pool_bytes(replica)),
+                                 policy_name(options)));
+  if (options.model_name.empty()) return out;
+  std::string groups;
+  for (uint32_t g = 0; g < replica.blocks.size(); ++g) {
+    const uint32_t window = replica.geometry.groups[g].window;
+    groups +=
+        fmt::format("; {} layers {}: {} blocks", replica.geometry.groups[g].layers,
+                    window == 0 ? "that keep all" : fmt::format("behind a window of {}", window),
+                    grouped(replica.blocks[g]));
+  }
+  return out +
+         row("model", fmt::format("{}, KV {}{}", options.model_name, options.kv_type_name, groups));
+}
+
 std::string curve_text(const Report& report) {
   const Curve& curve = *report.curve;
   std::string out = "hit rate against memory (least recently used";
@@ -153,10 +214,9 @@ std::string curve_text(const Report& report) {
     // What more memory does not change is not repeated.
     if (percent(point.hit_rate) == told) continue;
     told = percent(point.hit_rate);
-    out += fmt::format(
-        "  {:>15} tokens {:>10}  {:>7}\n", grouped(point.tokens),
-        format_size(point.tokens * report.options.replica.calibration.kv_bytes_per_token),
-        percent(point.hit_rate));
+    out += fmt::format("  {:>15} tokens {:>10}  {:>7}\n", grouped(point.tokens),
+                       format_size(point.tokens * report.options.replica.geometry.token_bytes()),
+                       percent(point.hit_rate));
   }
   return out;
 }
@@ -171,17 +231,9 @@ json::object report_json(const Report& report) {
                               {"span_s", rounded(seconds(span_ns(*report.trace)))},
                               {"prompt_tokens", report.trace->prompt_tokens()},
                               {"output_tokens", report.trace->output_tokens()}};
-  const uint64_t token_bytes = options.replica.calibration.kv_bytes_per_token;
+  const uint64_t token_bytes = options.replica.geometry.token_bytes();
   if (report.outcome) {
-    out["machine"] = json::object{{"calibration", options.replica.calibration.name},
-                                  {"kv_bytes_per_token", token_bytes},
-                                  {"replicas", options.replicas},
-                                  {"routing", routing_name(options.routing)},
-                                  {"pool_tokens", pool_tokens(options)},
-                                  {"pool_bytes", pool_tokens(options) * token_bytes},
-                                  {"block_tokens", options.replica.block_tokens},
-                                  {"policy", policy_name(options)},
-                                  {"prefix_cache", options.replica.engine.prefix_cache}};
+    out["machine"] = machine_json(options);
     out["result"] = measured_json(report.outcome->all, options.replicas);
     if (options.replicas > 1) {
       json::array each;
@@ -213,14 +265,7 @@ std::string report_text(const Report& report) {
                       report.trace_name, grouped(trace.requests().size()), duration(span_ns(trace)),
                       grouped(trace.prompt_tokens()), grouped(trace.output_tokens())));
   if (report.outcome) {
-    const workload::Calibration& calibration = options.replica.calibration;
-    out += row(
-        "machine",
-        fmt::format("{}{}; pool of {} tokens in blocks of {} ({}), policy {}",
-                    options.replicas > 1 ? fmt::format("{} x ", options.replicas) : "",
-                    calibration.name, grouped(pool_tokens(options)), options.replica.block_tokens,
-                    format_size(pool_tokens(options) * calibration.kv_bytes_per_token),
-                    policy_name(options)));
+    out += machine_text(options);
     out += measured_text(report.outcome->all, options.replicas);
     for (std::size_t i = 0; options.replicas > 1 && i < report.outcome->replicas.size(); ++i) {
       const Measured& measured = report.outcome->replicas[i];

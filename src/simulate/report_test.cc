@@ -19,7 +19,8 @@ struct Case {
   Case() {
     report.trace_name = "a <trace> & more";
     report.trace = &trace;
-    report.options.replica.blocks = 5000;
+    report.options.replica.geometry = plain_geometry(23'040, 32);
+    report.options.replica.blocks = {5000};
     report.options.replicas = 2;
     report.outcome = simulate(trace, report.options).value();
     report.curve = hit_rate_curve(trace, {});

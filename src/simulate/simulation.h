@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -17,6 +18,8 @@ struct SimulationOptions {
   uint32_t replicas = 1;
   Routing routing = Routing::kPrefixAware;
   uint64_t seed = 1;  // of kRandom
+  // For reports: of the model whose geometry this is; empty where only a calibration gives it.
+  std::string model_name, kv_type_name;
 };
 
 struct Outcome {

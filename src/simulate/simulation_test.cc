@@ -51,7 +51,8 @@ workload::Calibration even_steps() {
 SimulationOptions machine(uint32_t blocks) {
   SimulationOptions options;
   options.replica.calibration = even_steps();
-  options.replica.blocks = blocks;
+  options.replica.geometry = plain_geometry(options.replica.calibration.kv_bytes_per_token, 32);
+  options.replica.blocks = {blocks};
   return options;
 }
 
@@ -185,16 +186,16 @@ Crowd random_crowd(uint64_t seed) {
   replica.calibration.prompt_token_ns = static_cast<double>(prng.below(200'000));
   replica.calibration.row_ns = static_cast<double>(prng.below(200'000));
   replica.calibration.row_position_ns = static_cast<double>(prng.below(1000));
-  replica.block_tokens = 1U << (prng.below(6));
-  replica.blocks =
-      static_cast<uint32_t>(2 + longest * (1 + prng.below(12)) / 2 / replica.block_tokens);
+  const uint32_t block_tokens = 1U << (prng.below(6));
+  replica.geometry = plain_geometry(replica.calibration.kv_bytes_per_token, block_tokens);
+  replica.blocks = {static_cast<uint32_t>(2 + longest * (1 + prng.below(12)) / 2 / block_tokens)};
   replica.engine.step_tokens = static_cast<uint32_t>(1 + prng.below(prng.below(3) == 0 ? 8 : 128));
   replica.engine.seqs_max = static_cast<uint32_t>(1 + prng.below(16));
   replica.engine.queue_max = static_cast<uint32_t>(1 + prng.below(64));
   replica.engine.prefix_cache = prng.below(8) != 0;
   replica.engine.idle_release_ns = INT64_MAX / 2;
   crowd.text = fmt::format("seed {}: {} / {}, blocks of {}, {} of them", seed, kind, divisor,
-                           replica.block_tokens, replica.blocks);
+                           block_tokens, replica.blocks[0]);
   return crowd;
 }
 
