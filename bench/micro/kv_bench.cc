@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two questions about KV management. What does it cost? Nanoseconds per decode step and per prompt
 // token, which must vanish beside a step of the model. And what does the eviction policy keep? Hit
-// rates of plain LRU and of the protected share, on a trace of requests in Mooncake's form (JSON
+// rates of plain LRU and of the default policy, on a trace of requests in Mooncake's form (JSON
 // lines with "hash_ids", each a run of tokens; one id is taken as one token, so blocks of the trace
 // are blocks here) or on a synthetic mix of conversations, shared system prompts and a batch job.
 //
@@ -213,15 +213,12 @@ double hit_rate(const Trace& trace, bool scan, uint32_t blocks, double protected
 }
 
 void evictions(const Trace& trace, bool scan) {
-  constexpr double kShares[] = {0, 0.15, 0.25, 0.35, 0.5, 0.8};
-  std::printf("hit rate in %% of blocks asked for; columns: protected share (0 is plain LRU)\n%10s",
-              "pool");
-  for (double share : kShares) std::printf("%8.2f", share);
-  std::printf("\n");
-  for (const uint32_t blocks : {500u, 1000u, 2000u, 4000u, 8000u, 16000u, 32000u}) {
-    std::printf("%10u", blocks);
-    for (double share : kShares) std::printf("%8.2f", hit_rate(trace, scan, blocks, share));
-    std::printf("\n");
+  const double begin = kv::CacheConfig().protected_share;
+  std::printf("hit rate in %% of blocks asked for\n%10s%12s%12s\n", "pool", "plain LRU", "default");
+  for (const uint32_t blocks :
+       {500U, 1000U, 1500U, 2000U, 2500U, 3000U, 4000U, 6000U, 8000U, 12000U, 16000U, 32000U}) {
+    std::printf("%10u%12.2f%12.2f\n", blocks, hit_rate(trace, scan, blocks, 0),
+                hit_rate(trace, scan, blocks, begin));
   }
 }
 

@@ -32,7 +32,7 @@ constexpr uint64_t kPoolBlocksMax = uint64_t{1} << 24;
 
 struct SimulateFlags {
   std::string trace, kind, requests, calibration, kv_memory = "16GiB";
-  std::string policy = "default", routing = "prefix-aware";
+  std::string policy = "default", routing = "prefix-aware", mark;
   uint64_t pool_tokens = 0;
   ModelArgument model;
   ComputeFlags compute;  // block size and KV types of it
@@ -153,6 +153,8 @@ Result<simulate::Report> make_report(SimulateFlags& flags, workload::Trace& trac
     replica.leap = !flags.step_by_step;
     replica.engine.prefix_cache = !flags.no_prefix_cache;
     if (flags.policy == "lru") replica.engine.protected_share = 0;
+    if (!flags.mark.empty())
+      replica.mark = flags.mark == "5m" ? kv::LeaseClass::k5m : kv::LeaseClass::k1h;
     // Simulated memory is not given back: nothing to look after between steps.
     replica.engine.idle_release_ns = INT64_MAX / 2;
     flags.options.routing = *simulate::parse_routing(flags.routing);
@@ -262,6 +264,15 @@ void add_machine_flags(CLI::App& command, SimulateFlags& flags) {
   command.add_option("--policy", flags.policy, "Eviction: default or lru")
       ->capture_default_str()
       ->check(CLI::IsMember({"default", "lru"}))
+      ->group(group);
+  command
+      .add_option("--mark", flags.mark,
+                  "Every prompt marks its first piece and its end with cache_control: 5m or 1h")
+      ->check(CLI::IsMember({"5m", "1h"}))
+      ->group(group);
+  command.add_option("--lease-share", replica.engine.lease_share, "As of serve")
+      ->capture_default_str()
+      ->check(number_in(0, 1, "share"))
       ->group(group);
   command
       .add_flag("--no-prefix-cache", flags.no_prefix_cache, "Compute every prompt from its start")

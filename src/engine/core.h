@@ -136,8 +136,7 @@ class Core {
 
   /// Requests not yet admitted.
   uint32_t waiting() const { return static_cast<uint32_t>(waiting_.size()); }
-  /// Into what the caller keeps: no memory is taken for the same groups again. Cost: O(running
-  /// sequences).
+  /// Into what the caller keeps: no memory is taken for the same groups again.
   void stats(Stats& stats) const;
   Stats stats() const {
     Stats out;

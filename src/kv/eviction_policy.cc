@@ -126,7 +126,8 @@ void EvictionPolicy::came_back(BlockId block, uint64_t digest, bool predecessor_
   if (*kind == GhostKind::kOnce) {
     protected_max_ -= std::min(protected_max_, std::max(1U, read_again / once));
   } else {
-    protected_max_ += std::min(capacity_ - protected_max_, std::max(1U, once / read_again));
+    const uint32_t most = std::max(protected_max_, capacity_ - capacity_ / kNewcomersPart);
+    protected_max_ += std::min(most - protected_max_, std::max(1U, once / read_again));
   }
   if (predecessor_reused) blocks_[block.value].reused = true;
   demote_overflow();

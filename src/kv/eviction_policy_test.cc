@@ -154,7 +154,7 @@ TEST(EvictionPolicy, TheRarerKindCountsForAsMuchMoreAsItIsRarer) {
   EXPECT_EQ(policy.protected_max(), 20U);
 }
 
-TEST(EvictionPolicy, TheShareStaysWithinThePool) {
+TEST(EvictionPolicy, TheShareLeavesAQuarterForNewcomers) {
   EvictionPolicy policy(4, 0.5);
   for (int round = 0; round < 10; ++round) {
     policy.insert(BlockId(0), false);
@@ -173,7 +173,7 @@ TEST(EvictionPolicy, TheShareStaysWithinThePool) {
     give_up(policy, 0);
     policy.came_back(BlockId(0), digest(0), true);
   }
-  EXPECT_EQ(policy.protected_max(), 4U);
+  EXPECT_EQ(policy.protected_max(), 3U);
 }
 
 TEST(EvictionPolicy, ASmallerShareReturnsTheOldestToTheirOldPlaceAtOnce) {

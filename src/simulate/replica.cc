@@ -13,6 +13,14 @@ constexpr TimeNs kClockNsMax = TimeNs{1} << 61;
 // Memory is looked at in every sample_ns, or in this part of the time so far.
 constexpr TimeNs kLooksMin = 1024;
 
+void mark(engine::CacheOptions& cache, std::span<const workload::Piece> pieces,
+          kv::LeaseClass lease) {
+  uint32_t end = 0;
+  for (const workload::Piece& piece : pieces) cache.positions.push_back({end += piece.tokens});
+  cache.markers.push_back({0, lease});
+  if (pieces.size() > 1) cache.markers.push_back({static_cast<uint32_t>(pieces.size()) - 1, lease});
+}
+
 void raise_to(std::vector<uint32_t>& most, const std::vector<uint32_t>& other) {
   most.resize(std::max(most.size(), other.size()), 0);
   for (std::size_t i = 0; i < other.size(); ++i) most[i] = std::max(most[i], other[i]);
@@ -40,6 +48,10 @@ void Measured::merge(const Measured& other) {
   evictions_below_floor += other.evictions_below_floor;
   prefix_waits += other.prefix_waits;
   steps += other.steps;
+  marked_read_tokens += other.marked_read_tokens;
+  marked_created_tokens += other.marked_created_tokens;
+  leases_broken += other.leases_broken;
+  leases_refused += other.leases_refused;
   raise_to(sequence_rest_max, other.sequence_rest_max);
   raise_to(sequence_step_max, other.sequence_step_max);
   positions_held += other.positions_held;
@@ -57,6 +69,9 @@ class Replica::Client final : public engine::RequestSink {
     Measured& measured = replica_.measured_;
     measured.prompt_tokens += admission.prompt_tokens;
     measured.cached_tokens += admission.cached_tokens;
+    measured.marked_read_tokens += admission.cache_read_tokens;
+    measured.marked_created_tokens +=
+        admission.cache_created_5m_tokens + admission.cache_created_1h_tokens;
     measured.queue.add(admission.queue_ns);
     replica_.prompt_tokens_open_ -= admission.cached_tokens;
     prompt_tokens_ -= admission.cached_tokens;
@@ -111,7 +126,8 @@ Result<std::unique_ptr<Replica>> Replica::create(const ReplicaOptions& options) 
   return replica;
 }
 
-void Replica::offer(RequestId id, std::vector<TokenId> prompt, uint32_t output_tokens,
+void Replica::offer(RequestId id, std::vector<TokenId> prompt,
+                    std::span<const workload::Piece> pieces, uint32_t output_tokens,
                     TimeNs arrival_ns) {
   ++measured_.offered;
   // An idle machine has waited.
@@ -121,6 +137,7 @@ void Replica::offer(RequestId id, std::vector<TokenId> prompt, uint32_t output_t
   request.max_tokens = output_tokens;
   request.sampling.temperature = 0;
   request.ignore_eos = true;
+  if (options_.mark) mark(request.cache, pieces, *options_.mark);
   if (!core_->check(request)) {
     ++measured_.refused_context;
     return;
@@ -212,6 +229,8 @@ Measured Replica::measured() const {
   all.evictions_below_floor = stats.evictions_below_floor;
   all.prefix_waits = stats.prefix_waits;
   all.steps = stats.steps;
+  all.leases_broken = stats.leases_broken;
+  all.leases_refused = stats.leases_refused;
   for (const engine::GroupStats& group : stats.groups) {
     all.sequence_rest_max.push_back(group.sequence_rest_max);
     all.sequence_step_max.push_back(group.sequence_step_max);

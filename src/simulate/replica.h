@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -31,6 +32,9 @@ struct ReplicaOptions {
   kv::Geometry geometry;         // of the model's cache
   std::vector<uint32_t> blocks;  // of each group
   engine::Options engine;        // queue_max counts here, too
+  /// Every prompt marks its first piece and its end, as agents mark what each call begins with and
+  /// what the next turn continues; look-back walks the ends of its pieces. None: no markers.
+  std::optional<kv::LeaseClass> mark;
   /// Steps of nothing but decodes are taken in one move. The same figures come without, later.
   bool leap = true;
   TimeNs sample_ns = 1'000'000'000;  // how often memory is looked at, at first
@@ -49,6 +53,10 @@ struct Measured {
   TimeNs busy_ns = 0;
   uint64_t preemptions = 0, evictions = 0, evictions_ceiling = 0, evictions_below_floor = 0;
   uint64_t prefix_waits = 0, steps = 0;
+  // Of markers: tokens that answers would have called read and created, entries that lost a block
+  // before they expired, and markers that took no lease because the leases' share was used up.
+  uint64_t marked_read_tokens = 0, marked_created_tokens = 0;
+  uint64_t leases_broken = 0, leases_refused = 0;
   /// Blocks of each group: how many one sequence held at most, between steps and in them.
   std::vector<uint32_t> sequence_rest_max, sequence_step_max;
   // Of the looks at memory at which something ran: positions that were allocated, those of them
@@ -67,8 +75,10 @@ class Replica {
   static Result<std::unique_ptr<Replica>> create(const ReplicaOptions& options);
   ~Replica();
 
-  /// A request arrives. Requires: run_until(arrival_ns) before; ids ascend.
-  void offer(RequestId id, std::vector<TokenId> prompt, uint32_t output_tokens, TimeNs arrival_ns);
+  /// A request arrives. `pieces` of its prompt are where markers may stand. Requires:
+  /// run_until(arrival_ns) before; ids ascend.
+  void offer(RequestId id, std::vector<TokenId> prompt, std::span<const workload::Piece> pieces,
+             uint32_t output_tokens, TimeNs arrival_ns);
 
   /// Does every step that begins before `until_ns`. Errors: kInvalidArgument when the simulated
   /// time goes beyond 70 years.

@@ -66,6 +66,10 @@ json::object measured_json(const Measured& measured, uint32_t replicas) {
       {"evictions", json::object{{"total", measured.evictions},
                                  {"ceiling", measured.evictions_ceiling},
                                  {"below_floor", measured.evictions_below_floor}}},
+      {"markers", json::object{{"read_tokens", measured.marked_read_tokens},
+                               {"created_tokens", measured.marked_created_tokens},
+                               {"leases_broken", measured.leases_broken},
+                               {"leases_refused", measured.leases_refused}}},
       {"prefix_waits", measured.prefix_waits},
       {"steps", measured.steps},
   };
@@ -73,6 +77,10 @@ json::object measured_json(const Measured& measured, uint32_t replicas) {
 
 std::string_view policy_name(const SimulationOptions& options) {
   return options.replica.engine.protected_share == 0 ? "lru" : "default";
+}
+
+std::string_view mark_name(kv::LeaseClass lease) {
+  return lease == kv::LeaseClass::k5m ? "5m" : "1h";
 }
 
 uint64_t pool_tokens(const SimulationOptions& options) {
@@ -110,6 +118,7 @@ json::object machine_json(const SimulationOptions& options) {
                        {"block_tokens", replica.geometry.block_tokens},
                        {"policy", policy_name(options)},
                        {"prefix_cache", replica.engine.prefix_cache}};
+  if (replica.mark) machine["mark"] = mark_name(*replica.mark);
   if (!options.model_name.empty()) {
     machine["model"] = options.model_name;
     machine["kv_type"] = options.kv_type_name;
@@ -178,6 +187,14 @@ std::string measured_text(const Measured& measured, uint32_t replicas) {
   out += row("memory", fmt::format("{} preemptions, {} blocks evicted",
                                    grouped(measured.preemptions), grouped(measured.evictions)));
   return out;
+}
+
+std::string markers_text(const Measured& measured) {
+  return row(
+      "markers",
+      fmt::format("{} tokens read, {} created; {} leases broken, {} refused",
+                  grouped(measured.marked_read_tokens), grouped(measured.marked_created_tokens),
+                  grouped(measured.leases_broken), grouped(measured.leases_refused)));
 }
 
 std::string machine_text(const SimulationOptions& options) {
@@ -267,6 +284,7 @@ std::string report_text(const Report& report) {
   if (report.outcome) {
     out += machine_text(options);
     out += measured_text(report.outcome->all, options.replicas);
+    if (options.replica.mark) out += markers_text(report.outcome->all);
     for (std::size_t i = 0; options.replicas > 1 && i < report.outcome->replicas.size(); ++i) {
       const Measured& measured = report.outcome->replicas[i];
       out +=

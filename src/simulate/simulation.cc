@@ -23,7 +23,8 @@ Result<Outcome> simulate(const workload::Trace& trace, const SimulationOptions& 
     }
     std::vector<TokenId> prompt = trace.prompt(request);
     Replica& chosen = *replicas[router.choose(replicas, prompt)];
-    chosen.offer(RequestId(++id), std::move(prompt), request.output_tokens, request.arrival_ns);
+    chosen.offer(RequestId(++id), std::move(prompt), trace.pieces(request), request.output_tokens,
+                 request.arrival_ns);
   }
   Outcome outcome;
   for (const std::unique_ptr<Replica>& replica : replicas) {

@@ -194,6 +194,7 @@ Crowd random_crowd(uint64_t seed) {
   replica.engine.queue_max = static_cast<uint32_t>(1 + prng.below(64));
   replica.engine.prefix_cache = prng.below(8) != 0;
   replica.engine.idle_release_ns = INT64_MAX / 2;
+  if (prng.below(5) == 0) replica.mark = kv::LeaseClass::k5m;
   crowd.text = fmt::format("seed {}: {} / {}, blocks of {}, {} of them", seed, kind, divisor,
                            block_tokens, replica.blocks[0]);
   return crowd;
@@ -220,8 +221,8 @@ TEST(Simulation, ManyStepsInOneMoveGiveTheSameAsOneAfterTheOther) {
       uint64_t id = 0;
       for (const workload::TraceRequest& request : crowd.trace.requests()) {
         ASSERT_TRUE(replica->run_until(request.arrival_ns));
-        replica->offer(RequestId(++id), crowd.trace.prompt(request), request.output_tokens,
-                       request.arrival_ns);
+        replica->offer(RequestId(++id), crowd.trace.prompt(request), crowd.trace.pieces(request),
+                       request.output_tokens, request.arrival_ns);
         if (id % 16 == 0) replica->core().check_invariants();
       }
       ASSERT_TRUE(replica->finish());
@@ -275,10 +276,43 @@ TEST(Simulation, ALongAnswerAloneIsAFewMoves) {
   options.sample_ns = INT64_MAX / 2;
   const std::unique_ptr<Replica> replica = Replica::create(options).value();
   const workload::Trace trace = trace_of({{0, {{1, 100}}, 10'000}});
-  replica->offer(RequestId(1), trace.prompt(trace.requests()[0]), 10'000, 0);
+  const workload::TraceRequest& request = trace.requests()[0];
+  replica->offer(RequestId(1), trace.prompt(request), trace.pieces(request), 10'000, 0);
   ASSERT_TRUE(replica->finish());
   EXPECT_EQ(replica->measured().output_tokens, 10'000U);
   EXPECT_EQ(replica->leaps(), 1U);
+}
+
+// ---- Markers ----
+
+TEST(Simulation, MarkedPromptsAreBilledAsTheServerBillsThem) {
+  SimulationOptions options = machine(200);
+  options.replica.mark = kv::LeaseClass::k5m;
+  // A system prompt of 64, and three turns of a conversation behind it. Then another one.
+  const workload::Trace trace = trace_of({{0, {{1, 64}, {2, 100}}, 1},
+                                          {kSecond, {{1, 64}, {2, 100}, {3, 36}}, 1},
+                                          {2 * kSecond, {{1, 64}, {4, 50}}, 1},
+                                          {400 * kSecond, {{1, 64}, {5, 50}}, 1}});
+  const Measured all = run(trace, options).all;
+  // The last one comes when all leases have ended: nothing is an entry any more, though in memory.
+  EXPECT_EQ(all.marked_created_tokens, 164U + 36 + 50 + 114);
+  EXPECT_EQ(all.marked_read_tokens, 164U + 64);
+  EXPECT_EQ(all.cached_tokens, 164U + 64 + 64);
+  EXPECT_EQ(all.leases_broken + all.leases_refused, 0U);
+}
+
+TEST(Simulation, ALeaseKeepsWhatOtherWorkWouldPushOut) {
+  std::vector<Arrival> arrivals = {{0, {{1, 640}}, 1}};
+  for (uint32_t i = 0; i < 20; ++i) arrivals.push_back({kSecond * (1 + i), {{2 + i, 640}}, 1});
+  arrivals.push_back({60 * kSecond, {{1, 640}}, 1});
+  SimulationOptions options = machine(50);  // two and a half of these prompts
+  EXPECT_EQ(run(trace_of(arrivals), options).all.cached_tokens, 0U);
+  options.replica.mark = kv::LeaseClass::k5m;
+  const Measured marked = run(trace_of(arrivals), options).all;
+  EXPECT_EQ(marked.cached_tokens, 639U);
+  // Half of the pool may be leased: one prompt, and no other one beside it.
+  EXPECT_EQ(marked.leases_refused, 20U);
+  EXPECT_EQ(marked.leases_broken, 0U);
 }
 
 // ---- Several servers ----------------------------------------------------------------------------

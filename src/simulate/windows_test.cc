@@ -52,7 +52,7 @@ Case random_case(uint64_t seed) {
   options.engine.step_tokens = static_cast<uint32_t>(1 + prng.below(96));
   for (const uint32_t window : fake.windows) {
     const uint64_t one = kv::blocks_needed(longest + 1, window, fake.block_tokens);
-    options.blocks.push_back(static_cast<uint32_t>(one + 1 + one * prng.below(24) / 4));
+    options.blocks.push_back(static_cast<uint32_t>(one + 1 + one * prng.below(10) / 4));
   }
   options.engine.seqs_max = static_cast<uint32_t>(1 + prng.below(12));
   options.engine.queue_max = static_cast<uint32_t>(4 + prng.below(64));
@@ -155,7 +155,7 @@ Measured replay(const Case& asked, bool leap) {
 
 TEST(Windows, AreSimulatedAsTheEngineServesThemOnAnExecutorThatChecksEveryRead) {
   uint64_t hits = 0, evictions = 0, preemptions = 0, refused = 0;
-  for (uint64_t seed = 1; seed <= 120; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     const Case asked = random_case(seed);
     SCOPED_TRACE(asked.text);
     const Measured simulated = replay(asked, true);
