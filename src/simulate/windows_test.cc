@@ -40,7 +40,8 @@ Case random_case(uint64_t seed) {
   }
   ReplicaOptions& options = out.options;
   // The same time whatever a step does, so that both executors take the same.
-  options.calibration = {"test", 1024, 1e6, 0, 0, 0, 0};
+  options.calibration.kv_bytes_per_token = 1024;
+  options.calibration.step_ns = 1e6;
   engine::FakeExecutorOptions fake;
   fake.block_tokens = 1U << prng.below(5);
   fake.windows.clear();
@@ -181,46 +182,6 @@ TEST(Windows, AreSimulatedAsTheEngineServesThemOnAnExecutorThatChecksEveryRead) 
   EXPECT_GT(evictions, 1000U);
   EXPECT_GT(preemptions, 20U);
   EXPECT_GT(refused, 10U);
-}
-
-TEST(Windows, ARowTakesTheTimeOfThePositionsThatItsGroupsRead) {
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
-    SCOPED_TRACE(fmt::format("seed {}", seed));
-    Prng prng(mix64(seed));
-    kv::Geometry geometry;
-    geometry.block_tokens = 16;
-    uint64_t token_bytes = 0;
-    for (uint64_t g = 0, groups = 1 + prng.below(3); g < groups; ++g) {
-      kv::GroupGeometry group;
-      group.layers = static_cast<uint32_t>(1 + prng.below(4));
-      group.kv_heads = 1;
-      group.key_dim = group.value_dim = static_cast<uint32_t>(2 * (1 + prng.below(8)));
-      group.window = prng.below(3) == 0 ? 0 : static_cast<uint32_t>(1 + prng.below(40));
-      geometry.groups.push_back(group);
-      token_bytes += group.token_bytes();
-    }
-    const bool prompt = prng.below(2) == 0;
-    const auto position = static_cast<uint32_t>(prng.below(80));
-    const auto count = static_cast<uint32_t>(prompt ? 2 + prng.below(60) : 1);
-    // Row by row and group by group; a prompt's rows count their own position, decodes do not.
-    uint64_t weighted = 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      for (const kv::GroupGeometry& group : geometry.groups) {
-        const uint64_t seen = kv::tokens_read(position + i + 1, group.window);
-        weighted += (prompt ? seen : seen - 1) * group.token_bytes();
-      }
-    }
-    const workload::Calibration calibration = {"test", 2, 0, 0, 1000, 0, 1000};
-    SimClock clock;
-    SimulatedExecutor executor(calibration, geometry,
-                               std::vector<uint32_t>(geometry.groups.size(), 64), clock);
-    const std::vector<TokenId> tokens(count, TokenId(1));
-    model::StepRun run;
-    run.tokens = tokens;
-    run.position = position;
-    ASSERT_TRUE(executor.step({&run, 1}).has_value());
-    EXPECT_EQ(clock.now(), std::max<TimeNs>(1, 1000 * static_cast<TimeNs>(weighted / token_bytes)));
-  }
 }
 
 }  // namespace
