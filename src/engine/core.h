@@ -136,7 +136,8 @@ class Core {
 
   /// Requests not yet admitted.
   uint32_t waiting() const { return static_cast<uint32_t>(waiting_.size()); }
-  /// Into what the caller keeps: no memory is taken for the same groups again.
+  /// Into what the caller keeps: no memory is taken for the same groups again. Cost: O(running
+  /// sequences).
   void stats(Stats& stats) const;
   Stats stats() const {
     Stats out;

@@ -154,9 +154,9 @@ TEST(EvictionPolicy, TheRarerKindCountsForAsMuchMoreAsItIsRarer) {
   EXPECT_EQ(policy.protected_max(), 20U);
 }
 
-TEST(EvictionPolicy, TheShareLeavesAQuarterForNewcomers) {
-  EvictionPolicy policy(4, 0.5);
-  for (int round = 0; round < 10; ++round) {
+TEST(EvictionPolicy, TheShareLeavesAnEighthForNewcomers) {
+  EvictionPolicy policy(16, 0.5);
+  for (int round = 0; round < 20; ++round) {
     policy.insert(BlockId(0), false);
     give_up(policy, 0);
     policy.came_back(BlockId(0), digest(0), false);
@@ -167,13 +167,13 @@ TEST(EvictionPolicy, TheShareLeavesAQuarterForNewcomers) {
   give_up(policy, 1);
   policy.came_back(BlockId(1), digest(1), true);
   EXPECT_EQ(policy.protected_max(), 1U);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 20; ++round) {
     policy.mark_reused(BlockId(0));
     policy.insert(BlockId(0), false);
     give_up(policy, 0);
     policy.came_back(BlockId(0), digest(0), true);
   }
-  EXPECT_EQ(policy.protected_max(), 3U);
+  EXPECT_EQ(policy.protected_max(), 14U);
 }
 
 TEST(EvictionPolicy, ASmallerShareReturnsTheOldestToTheirOldPlaceAtOnce) {

@@ -40,6 +40,7 @@ Case random_case(uint64_t seed) {
   }
   ReplicaOptions& options = out.options;
   // The same time whatever a step does, so that both executors take the same.
+  options.calibration = {};
   options.calibration.kv_bytes_per_token = 1024;
   options.calibration.step_ns = 1e6;
   engine::FakeExecutorOptions fake;

@@ -10,6 +10,8 @@ import subprocess
 
 import pytest
 
+from conftest import GEMMA, serving_gemma
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGEWISE = (os.environ.get("PAGEWISE_BIN") or os.environ.get("PAGEWISE") or
             str(ROOT / "build/release/pagewise"))
@@ -86,6 +88,43 @@ def test_the_curve_rises_to_what_the_trace_repeats(fast):
     assert "<polyline" in page and f"<td>{points[0]['tokens']}</td>" in page
 
 
+def test_a_models_cache_is_the_one_that_serve_makes_of_it(fast):
+    words = ["--kv-memory", "48MiB", "--kv-type", "q8_0", "--block-tokens", 64, "--max-context", 4096]
+    with serving_gemma(*map(str, words)) as server:
+        groups = simulate(TRACE, "--scale-lengths", 16, "--calibration", fast, "--model", GEMMA, *words)["machine"]
+        assert [g["window"] for g in groups["groups"]] == [512, 0] or [g["window"] for g in groups["groups"]] == [0, 512]
+        for number, group in enumerate(groups["groups"]):
+            served = sum(server.group_blocks(number, group["window"], state) for state in ("live", "cached", "free"))
+            assert group["blocks"] == served
+        assert groups["pool_bytes"] == server.metrics()["pagewise_kv_pool_bytes"]
+
+
+def test_a_models_windows_hold_more_conversations_than_layers_that_keep_all(fast):
+    words = ["--generate", "chat", "--count", 300, "--rate", 2, "--calibration", fast, "--max-queue", 1000]
+    windows = simulate(*words, "--model", GEMMA, "--kv-memory", "64MiB")
+    plain = simulate(*words, "--pool-tokens", (64 << 20) // windows["machine"]["kv_bytes_per_token"])
+    assert windows["result"]["served"] == 300 > plain["result"]["served"], "longer ones fit, too"
+    assert windows["machine"]["pool_tokens"] > 2 * plain["machine"]["pool_tokens"]
+    text = run(*words, "--model", GEMMA, "--kv-memory", "64MiB").stdout
+    assert "behind a window of 512" in text and "that keep all" in text
+
+
+def test_markers_are_billed_and_their_leases_counted(fast):
+    words = ["--generate", "agent", "--count", 200, "--calibration", fast, "--kv-memory", "64GiB"]
+    assert simulate(*words)["result"]["markers"] == {"read_tokens": 0, "created_tokens": 0, "leases_broken": 0,
+                                                     "leases_refused": 0}
+    marked = simulate(*words, "--mark", "5m")
+    assert marked["machine"]["mark"] == "5m"
+    bill = marked["result"]["markers"]
+    assert bill["leases_broken"] == bill["leases_refused"] == 0
+    # All of a prompt is marked: it is read, or created.
+    assert bill["read_tokens"] + bill["created_tokens"] == marked["result"]["prompt_tokens"]
+    assert bill["read_tokens"] <= marked["result"]["cached_tokens"] + 200
+    none = simulate(*words, "--mark", "1h", "--lease-share", 0)["result"]["markers"]
+    assert none["leases_refused"] > 0 and none["read_tokens"] == none["created_tokens"] == 0
+    assert "markers" in run(*words, "--mark", "1h").stdout
+
+
 def test_replicas_share_the_work(fast):
     for routing in ["random", "least-loaded", "prefix-aware"]:
         found = simulate(TRACE, "--calibration", fast, "--replicas", 3, "--routing", routing)
@@ -110,7 +149,18 @@ def test_broken_traces_are_one_line_with_its_number(tmp_path):
             ("b.jsonl", good + "not json\n", "line 2: not valid JSON"),
             ("c.csv", "timestamp,input_length,output_length\n1,2,x\n", "line 2: output_length: 'x'"),
             ("d.csv", "when,what\n1,2\n", "line 1: no column 'timestamp'"),
-            ("e.jsonl", "", "no requests in it")]:
+            ("e.jsonl", "", "no requests in it"),
+            ("f.jsonl", "\n \n", "no requests in it"),
+            ("g.csv", "timestamp,input_length,output_length\n", "no requests in it"),
+            ("h.jsonl", good + good.replace("1,", "0.5,", 1), "line 2: timestamp: before that of the line above"),
+            ("i.jsonl", good.replace("10", "0"), "line 1: input_length: 0 is not in 1 to 16777216 tokens"),
+            ("j.jsonl", good.replace("10", "99999999999999999999"), "line 1: input_length: not a whole number"),
+            ("k.jsonl", good.replace("10", "16777217"), "line 1: input_length: 16777217 is not in 1 to 16777216"),
+            ("l.jsonl", good.replace('h": 1}', 'h": -1}'), "line 1: output_length: not a whole number"),
+            ("m.jsonl", good.replace('p": 1', 'p": 1e999'), "line 1: "),
+            ("n.jsonl", good[:-3] + "\n", "line 1: not valid JSON"),
+            ("o.jsonl", good + '{"timestamp": 2, "input_length": 600, "output_length": 1, "hash_ids": [1, 2, 3]}\n',
+             "line 2: hash_ids: 3 of them, but 600 tokens are 2 blocks of 512")]:
         path = tmp_path / name
         path.write_text(text)
         done = run(path)
@@ -128,12 +178,33 @@ def test_broken_traces_are_one_line_with_its_number(tmp_path):
     ([TRACE, "--requests", "5"], "--requests: '5' is not FROM:TO"),
     ([TRACE, "--requests", "7:7"], "--requests: '7:7' is no request at all"),
     ([TRACE, "--requests", "500:"], "there is no request from 500 on: the trace has 100"),
-    ([TRACE, "--pool-tokens", "31"], "the pool has 0 blocks of 32 tokens"),
+    ([TRACE, "--pool-tokens", "31"], "the pool has no block of 32 tokens"),
     ([TRACE, "--kv-memory", "1GiB", "--pool-tokens", "64"], "--pool-tokens"),
     ([TRACE, "--speed-up", "nan"], "--speed-up"),
     ([TRACE, "--calibration", TRACE], "not valid JSON"),
     ([TRACE, "--policy", "fifo"], "--policy"),
     ([TRACE, "--json", "--html"], "--html"),
+    ([TRACE, "--model", "no/such/file.gguf"], "no/such/file.gguf"),
+    ([TRACE, "--model", TRACE], "conversation_head.jsonl"),
+    ([TRACE, "--model", GEMMA, "--pool-tokens", 4096], "--pool-tokens"),
+    ([TRACE, "--model", GEMMA, "--kv-memory", "100KiB"], "--kv-memory 100.0 KiB holds no block of 32 tokens"),
+    ([TRACE, "--model", GEMMA, "--kv-type", "q9"], "--kv-type"),
+    ([TRACE, "--kv-type", "q8_0"], "--model"),
+    ([TRACE, "--mark", "2h"], "--mark"),
+    ([TRACE, "--lease-share", "1.5"], "--lease-share"),
+    ([TRACE, "--kv-memory", "900000TiB"], "can be simulated"),
+    ([TRACE, "--kv-memory", "-1"], "--kv-memory"),
+    ([TRACE, "--pool-tokens", "1099511627776"], "can be simulated"),
+    ([TRACE, "--speed-up", "0"], "--speed-up"),
+    ([TRACE, "--speed-up", "1e-7"], "--speed-up"),
+    ([TRACE, "--scale-lengths", "0"], "--scale-lengths"),
+    ([TRACE, "--replicas", "0"], "--replicas"),
+    ([TRACE, "--replicas", "-1"], "--replicas"),
+    ([TRACE, "--max-context", "1"], "the context is 1 tokens"),
+    ([TRACE, "--requests", "a:b"], "--requests: 'a:b' is not FROM:TO"),
+    ([TRACE, "--requests", "9:3"], "--requests: '9:3' is no request at all"),
+    (["--generate", "chat", "--count", "0"], "--count"),
+    (["--generate", "chat", "--rate", "inf"], "--rate"),
 ])
 def test_mistakes_are_one_line(words, message):
     done = run(*words)
