@@ -26,9 +26,8 @@ using Lengths = std::vector<LengthShare>;
 /// part and what is wrong with it.
 Result<Lengths> parse_lengths(std::string_view text);
 
-/// The requests of a trace: JSON lines with `input_length` and `output_length` (the form of the
-/// Mooncake traces), or CSV whose first line names columns of these names. Errors: kIo;
-/// kMalformed "PATH: line N: REASON".
+/// The requests of a trace (workload/trace_reader.h), which needs nothing but their lengths.
+/// Errors: those of workload::read_lengths.
 Result<Lengths> lengths_of_trace(const std::string& path);
 
 }  // namespace pagewise::planner

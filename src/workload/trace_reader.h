@@ -11,8 +11,11 @@
 // Or CSV with the same names in its first line; hash_ids are then separated by blanks:
 //   timestamp,input_length,output_length,hash_ids
 //   27482,6955,52,46 47 2353
+//
+// Who asks for lengths alone is given them from traces that have nothing else, too.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -28,5 +31,18 @@ Result<Trace> read_trace(const std::string& path);
 
 /// `name` stands in messages.
 Result<Trace> parse_trace(std::string_view text, std::string_view name);
+
+/// A request's prompt and answer.
+struct RequestLengths {
+  uint32_t input_tokens = 0;
+  uint32_t output_tokens = 0;
+};
+
+/// Tells the lengths of each request, in the file's order. Only "input_length" and "output_length"
+/// are read, so that lines need neither a time nor an order, and nothing is kept: a file of any
+/// size takes the memory of its longest line. Errors: as of read_trace; what `each` says, behind
+/// the number of the line.
+Status read_lengths(const std::string& path,
+                    const std::function<Status(const RequestLengths&)>& each);
 
 }  // namespace pagewise::workload

@@ -4,7 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "base/prng.h"
+#include "base/temp_folder_testing.h"
 
 namespace pagewise::workload {
 namespace {
@@ -112,6 +117,108 @@ TEST(TraceReader, NamesTheLineAndTheFieldOfABrokenTrace) {
     EXPECT_TRUE(trace.error().message.starts_with(message)) << trace.error().message;
     EXPECT_EQ(trace.error().message.find('\n'), std::string::npos);
   }
+}
+
+class TraceLengths : public ::testing::Test {
+ protected:
+  Status read(std::string_view text) {
+    seen_.clear();
+    return read_lengths(folder_.write("trace", text), [&](const RequestLengths& request) {
+      seen_.emplace_back(request.input_tokens, request.output_tokens);
+      return Status::ok();
+    });
+  }
+  std::string error_of(std::string_view text) {
+    const Status status = read(text);
+    if (status) return "(read)";
+    const std::string path = folder_.path("trace") + ": ";
+    EXPECT_TRUE(status.error().message.starts_with(path)) << status.error().message;
+    return status.error().message.substr(path.size());
+  }
+
+  const pagewise::testing::TempFolder folder_;
+  std::vector<std::pair<uint32_t, uint32_t>> seen_;
+};
+
+TEST_F(TraceLengths, NeedNoTimeNoOrderAndNoIds) {
+  using Seen = std::vector<std::pair<uint32_t, uint32_t>>;
+  const Status json = read(
+      R"({"timestamp": 9, "input_length": 100, "output_length": 20, "hash_ids": [0]})"
+      "\n\n"
+      R"({"timestamp": "2026-11-30T20:15:00Z", "input_length": 600, "output_length": 0, "hash_ids": 7})"
+      "\r\n"
+      R"({"input_length": 7, "output_length": 1})");
+  ASSERT_TRUE(json.has_value()) << json.error().message;
+  EXPECT_EQ(seen_, (Seen{{100, 20}, {600, 0}, {7, 1}}));
+  const Status csv =
+      read("\xef\xbb\xbfwhen, output_length ,input_length,timestamp\nnow,20,100,x\nthen, 1 , 2,\n");
+  ASSERT_TRUE(csv.has_value()) << csv.error().message;
+  EXPECT_EQ(seen_, (Seen{{100, 20}, {2, 1}}));
+}
+
+TEST_F(TraceLengths, AreThoseOfTheWholeTrace) {
+  const std::string path =
+      std::string(PAGEWISE_SOURCE_DIR) + "/tests/data/traces/conversation_head.jsonl";
+  const Trace trace = read_trace(path).value();
+  std::size_t at = 0;
+  const Status status = read_lengths(path, [&](const RequestLengths& request) {
+    const TraceRequest& whole = trace.requests()[at++];
+    EXPECT_EQ(request.input_tokens, whole.prompt_tokens);
+    EXPECT_EQ(request.output_tokens, whole.output_tokens);
+    return Status::ok();
+  });
+  EXPECT_TRUE(status.has_value());
+  EXPECT_EQ(at, 100U);
+}
+
+TEST_F(TraceLengths, NameTheLineThatIsBrokenInTheWordsOfTheWholeTrace) {
+  const std::string good = R"({"input_length": 1, "output_length": 1})"
+                           "\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {good + "\n" + R"({"input_length": 1})", "line 3: output_length is missing"},
+      {good + R"({"input_length": -1, "output_length": 1})",
+       "line 2: input_length: not a whole number from 0 to 9007199254740991"},
+      {good + R"({"input_length": 1.5, "output_length": 1})",
+       "line 2: input_length: not a whole number from 0 to 9007199254740991"},
+      {good + "[1]", "line 2: not a JSON object"},
+      {R"({"input_length": 0, "output_length": 0})",
+       "line 1: input_length: 0 is not in 1 to 16777216 tokens"},
+      {R"({"input_length": 1099511627776, "output_length": 0})",
+       "line 1: input_length: 1099511627776 is not in 1 to 16777216 tokens"},
+      {"a,b\n1,2\n",
+       "line 1: no column 'input_length'; a CSV trace begins with a line of names: "
+       "input_length,output_length"},
+      {"input_length,output_length\n1\n", "line 2: fewer than 2 columns"},
+      {"input_length,output_length\n1,x\n", "line 2: output_length: 'x' is not a whole number"},
+      {"input_length,output_length\n", "no requests in it"},
+      {"", "no requests in it"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_EQ(error_of(text), message) << text;
+  EXPECT_TRUE(error_of(good + good + "{oops").starts_with("line 3: not valid JSON"));
+}
+
+TEST_F(TraceLengths, SayWhatTheAskerDoesNotTake) {
+  const std::string path = folder_.write("trace", "input_length,output_length\n1,1\n2,1\n");
+  const Status status = read_lengths(path, [&](const RequestLengths& request) {
+    return request.input_tokens == 1 ? Status::ok() : Status(ErrorCode::kMalformed, "two");
+  });
+  EXPECT_EQ(status.error().message, path + ": line 3: two");
+}
+
+TEST_F(TraceLengths, AreNotLookedForInLinesWithoutEnd) {
+  const std::string line = R"({"input_length": 1, "output_length": 1})";
+  EXPECT_EQ(error_of(line + "\n" + std::string((16 << 20) + 1, ' ')),
+            "line 2: longer than 16.0 MiB");
+  EXPECT_TRUE(read(line + std::string((16 << 20) - line.size(), ' ') + "\n" + line).has_value());
+  EXPECT_EQ(seen_.size(), 2U);
+}
+
+TEST_F(TraceLengths, NeedAFile) {
+  const auto none = [](const RequestLengths&) { return Status::ok(); };
+  EXPECT_EQ(read_lengths("/nonexistent", none).error().message,
+            "/nonexistent: No such file or directory");
+  EXPECT_NE(read_lengths(folder_.path(), none).error().message.find("a directory; give a trace"),
+            std::string::npos);
 }
 
 TEST(TraceReader, SurvivesWhatIsNoTrace) {

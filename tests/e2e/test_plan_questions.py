@@ -168,7 +168,7 @@ def test_a_trace_is_a_distribution(tmp_path):
     _, given = plan(f"{CLASSIC_7B} --lengths 300,1200 --memory 4GiB")
     assert traced == given
     path.write_text('{"input_length": 1, "output_length": 1}\n{"input_length": 1}\n')
-    assert f"{path}: line 2: output_length: missing" in refused(*CLASSIC_7B.split(), "--trace", path)
+    assert f"{path}: line 2: output_length is missing" in refused(*CLASSIC_7B.split(), "--trace", path)
 
 
 def test_what_reaches_a_number_of_users():
