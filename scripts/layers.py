@@ -38,10 +38,12 @@ ALLOWED = {
     "model": ["kernels", "kv", "gguf", "model/adaptors"],
     "model/executor": ["kv/geometry.h"],
     "model/spec": ["gguf", "kv/geometry.h", "model/adaptors"],
+    "model/forward_memory": ["model/spec.h", "kernels/attention/attention.h", "kernels/linear/activations.h"],
     "model/adaptors": ["gguf", "kv/geometry.h", "model/spec.h"],
     "engine": ["kv", "sampling", "grammar", "text", "model/executor.h"],
     "telemetry": [],
-    "planner": ["workload", "engine", "kv", "kv/tiers", "gguf", "model/spec.h"],
+    "planner": ["workload", "engine", "kv", "kv/tiers", "gguf", "model/spec.h",
+                "model/forward_memory.h"],
     "simulate": ["workload", "engine", "kv", "text", "model/executor.h"],
     # sampling/params.h and kv/geometry.h are part of the engine's own interface.
     "server": ["engine", "text", "telemetry", "grammar", "sampling/params.h", "kv/geometry.h",

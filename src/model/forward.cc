@@ -20,14 +20,12 @@ using kernels::Activations;
 using kernels::kPanelOutputs;
 using kernels::Range;
 
-/// The widest feed-forward part, or experts whose products stand side by side.
-uint32_t ffn_width(const ModelSpec& spec) {
-  uint32_t width = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    width = std::max(
-        width, spec.has_experts(layer) ? spec.experts.ffn + spec.experts.shared_ffn : layer.ffn);
-  }
-  return width;
+/// As they are allocated, by the sizes they were made with.
+uint64_t bytes_of(const Activations& rows) {
+  if (rows.rows() == 0 || rows.blocks() == 0) return 0;
+  const std::size_t groups = (rows.rows() + kernels::kQuantRows - 1) / kernels::kQuantRows;
+  return rows.rows() * rows.blocks() * kernels::kQuantBlock * sizeof(float) +
+         groups * rows.blocks() * sizeof(kernels::QuantGroup);
 }
 
 kernels::RopeTable make_rope(const RopeSpec& rope, const ModelWeights& weights,
@@ -59,29 +57,25 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
       weights_(weights),
       arena_(arena),
       pool_(pool),
-      embedding_(spec.embedding),
-      ffn_(ffn_width(spec)),
-      few_rows_max_(std::min<uint32_t>(limits.rows_max,
-                                       kTileRows * static_cast<uint32_t>(pool.threads()) - 1)),
+      shape_(forward_shape(spec, limits, static_cast<uint32_t>(pool.threads()))),
+      embedding_(shape_.embedding),
+      ffn_(shape_.ffn),
+      few_rows_max_(shape_.few_rows_max),
       rope_(make_rope(spec.rope, weights, limits.context_max)),
       sliding_rope_(spec.sliding_rope ? make_rope(*spec.sliding_rope, weights, limits.context_max)
                                       : kernels::RopeTable()),
       logits_(std::size_t{limits.rows_max} * spec.vocab_size) {
-  const std::size_t groups = arena.geometry().groups.size();
-  std::vector<const LayerSpec*> layer_of_group(groups, nullptr);
-  bool dense = false;
   for (const LayerSpec& layer : spec.layers) {
     PW_CHECK(layer.ffn == spec.layers[0].ffn && layer.latent == spec.layers[0].latent);
     PW_CHECK(!spec.has_experts(layer) || !layer.post_norms);
     PW_CHECK(!layer.latent || !(layer.parallel || spec.sliding_rope));
-    dense = dense || !spec.has_experts(layer);
-    if (layer_of_group[layer.group] == nullptr) layer_of_group[layer.group] = &layer;
-    PW_CHECK(layer_of_group[layer.group]->heads == layer.heads);
-    query_stride_ = std::max(query_stride_, layer.heads * layer.key_dim);
-    key_stride_ = std::max(key_stride_, layer.kv_heads * layer.key_dim);
-    if (!layer.latent) value_stride_ = std::max(value_stride_, layer.kv_heads * layer.value_dim);
+    PW_CHECK(shape_.groups[layer.group].heads == layer.heads);
   }
-  rest_stride_ = spec.layers[0].latent ? key_stride_ : value_stride_;
+  PW_CHECK(shape_.groups.size() == arena.geometry().groups.size());
+  query_stride_ = shape_.query;
+  key_stride_ = shape_.key;
+  value_stride_ = shape_.value;
+  rest_stride_ = shape_.rest;
   const std::size_t rows = limits.rows_max;
   tokens_.reserve(rows);
   positions_.reserve(rows);
@@ -93,41 +87,18 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
   normed_ = Activations(few_rows_max_, embedding_);
   normed_rest_ = Activations(few_rows_max_, embedding_);
   value_rest_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * rest_stride_);
-  if (dense) activated_ = Activations(few_rows_max_, spec.layers[0].ffn);
+  activated_ = Activations(few_rows_max_, shape_.dense_ffn);
   gate_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   up_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * ffn_);
   out_ = kernels::AlignedArray<float>(std::size_t{few_rows_max_} * embedding_);
-  scratch_bytes_ = 4 * (stream_.size() + query_.size() + key_.size() + value_.size() +
-                        gate_.size() * 2 + out_.size() + 2 * rope_.positions() * rope_.pairs() +
-                        2 * sliding_rope_.positions() * sliding_rope_.pairs()) +
-                   5 * few_rows_max_ * (2 * uint64_t{embedding_} + ffn_);
-  for (const LayerSpec* layer : layer_of_group) {
-    const std::size_t width = spec.attended_dim(*layer);
-    attended_.emplace_back(rows, width);
-    const kernels::AttentionShape shape = {.heads = layer->heads,
-                                           .kv_heads = layer->kv_heads,
-                                           .key_dim = layer->key_dim,
-                                           .value_dim = layer->value_dim,
-                                           .block_tokens = arena.geometry().block_tokens,
-                                           .window = layer->window,
-                                           .scale = spec.attention_scale,
-                                           .logit_softcap = spec.attention_softcap};
-    const kernels::AttentionLimits attention_limits = {
-        .rows_max = limits.rows_max,
-        .runs_max = limits.runs_max,
-        .context_max = limits.context_max,
-        .threads = static_cast<uint32_t>(pool.threads())};
-    plans_.emplace_back(shape, attention_limits);
-    scratch_bytes_ +=
-        kernels::AttentionPlan::scratch_bytes(shape, attention_limits) + 5 * rows * width;
-  }
-  runs_.resize(groups);
+  make_attention_scratch();
+  runs_.resize(shape_.groups.size());
   for (auto& runs : runs_) runs.reserve(limits.runs_max);
   for (std::size_t t = 0; t < pool.threads(); ++t) {
     ThreadScratch& scratch = threads_.emplace_back();
     scratch.embedding = Activations(kTileRows, embedding_);
     scratch.embedding_rest = Activations(kTileRows, embedding_);
-    if (dense) scratch.ffn = Activations(kTileRows, spec.layers[0].ffn);
+    scratch.ffn = Activations(kTileRows, shape_.dense_ffn);
     scratch.out = kernels::AlignedArray<float>(std::size_t{kTileRows} * embedding_);
     scratch.gate = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
     scratch.up = kernels::AlignedArray<float>(std::size_t{kTileRows} * kFfnChunk);
@@ -135,11 +106,58 @@ Forward::Forward(const ModelSpec& spec, const ModelWeights& weights, KvArena& ar
     for (const Activations& attended : attended_) {
       scratch.attended.emplace_back(kSoloRows, attended.columns());
     }
-    scratch_bytes_ += kTileRows * (14 * uint64_t{embedding_} + 5 * uint64_t{ffn_} + 8 * kFfnChunk +
-                                   4 * rest_stride_);
   }
   if (spec.layers[0].latent) make_latent_scratch();
   if (spec.experts.count != 0) make_expert_scratch();
+}
+
+void Forward::make_attention_scratch() {
+  const ForwardLimits& limits = shape_.limits;
+  for (std::size_t g = 0; g < shape_.groups.size(); ++g) {
+    const LayerSpec& layer = shape_.groups[g];
+    attended_.emplace_back(limits.rows_max, shape_.attended[g]);
+    const kernels::AttentionShape shape = {.heads = layer.heads,
+                                           .kv_heads = layer.kv_heads,
+                                           .key_dim = layer.key_dim,
+                                           .value_dim = layer.value_dim,
+                                           .block_tokens = arena_.geometry().block_tokens,
+                                           .window = layer.window,
+                                           .scale = spec_.attention_scale,
+                                           .logit_softcap = spec_.attention_softcap};
+    plans_.emplace_back(shape, kernels::AttentionLimits{.rows_max = limits.rows_max,
+                                                        .runs_max = limits.runs_max,
+                                                        .context_max = limits.context_max,
+                                                        .threads = shape_.threads});
+  }
+}
+
+uint64_t Forward::ThreadScratch::bytes() const {
+  uint64_t sum = 0;
+  for (const Activations* rows : {&embedding, &embedding_rest, &ffn, &query_latent, &head_query,
+                                  &head_latent, &chosen, &expert, &shared}) {
+    sum += bytes_of(*rows);
+  }
+  for (const Activations& rows : attended) sum += bytes_of(rows);
+  for (const auto* array : {&out, &gate, &up, &value_rest, &mixed, &router, &choice, &groups}) {
+    sum += array->size() * sizeof(float);
+  }
+  return sum;
+}
+
+uint64_t Forward::scratch_bytes() const {
+  uint64_t sum = 0;
+  for (const auto* array : {&stream_, &query_, &key_, &value_, &latent_query_, &latent_attended_,
+                            &gate_, &up_, &out_, &value_rest_}) {
+    sum += array->size() * sizeof(float);
+  }
+  for (const Activations* rows : {&normed_, &normed_rest_, &activated_, &query_latent_,
+                                  &expert_activated_, &shared_activated_}) {
+    sum += bytes_of(*rows);
+  }
+  for (const Activations& rows : attended_) sum += bytes_of(rows);
+  for (const kernels::AttentionPlan& plan : plans_) sum += plan.bytes();
+  for (const ThreadScratch& thread : threads_) sum += thread.bytes();
+  return sum;
 }
 
 LogitsView Forward::run(std::span<const StepRun> runs) {

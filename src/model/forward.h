@@ -24,6 +24,7 @@
 #include "kernels/ops.h"
 #include "kernels/thread_pool.h"
 #include "model/executor.h"
+#include "model/forward_memory.h"
 #include "model/kv_arena.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -45,12 +46,6 @@ class LazyFloats {
   std::size_t bytes_ = 0;
 };
 
-struct ForwardLimits {
-  uint32_t rows_max = 0;
-  uint32_t runs_max = 0;
-  uint32_t context_max = 0;
-};
-
 /// Thread: one at a time; all memory is taken by the constructor (which may throw std::bad_alloc).
 class Forward {
  public:
@@ -62,22 +57,16 @@ class Forward {
   /// Requires: within the limits, token ids in the vocabulary, blocks committed.
   LogitsView run(std::span<const StepRun> runs);
 
-  uint64_t scratch_bytes() const { return scratch_bytes_; }
+  /// Bytes that are held from the start on, counted as they were allocated: forward_bytes().
+  uint64_t scratch_bytes() const;
 
  private:
   using Context = kernels::ThreadPool::Context;
   using Range = kernels::Range;
 
-  /// Rows whose norms and quantised forms every thread makes for itself: one row of 576 values
-  /// takes about as long as a barrier (0.2 us), and saves one.
-  static constexpr uint32_t kSoloRows = 4;
-  /// Rows of a tile of the many-rows schedule: a multiple of the 12 and 8 rows that linear() takes
-  /// at a time. Its activations, 48 * (576 + 1536) * (4 + 1) bytes for the smallest models, 0.5 MB,
-  /// leave room for panels of weights in a 1 MB L2 cache.
-  static constexpr uint32_t kTileRows = 48;
-  /// Outputs of gate and up that are computed before their product is taken: 32 rows of both are 64
-  /// KiB.
-  static constexpr uint32_t kFfnChunk = 256;
+  static constexpr uint32_t kTileRows = kForwardTileRows;
+  static constexpr uint32_t kSoloRows = kForwardSoloRows;
+  static constexpr uint32_t kFfnChunk = kForwardFfnChunk;
 
   /// What one thread works in.
   struct ThreadScratch {
@@ -99,6 +88,8 @@ class Forward {
     kernels::AlignedArray<float> router;  // [experts.count]: weights
     kernels::AlignedArray<float> choice;  // [experts.count]: what experts are picked by
     kernels::AlignedArray<float> groups;  // [experts.groups]
+
+    uint64_t bytes() const;
   };
   /// Normed rows, and what their int8 form leaves over, as int8 again: with both, an activation has
   /// 16 bits. V reads both. Of all weights V suffers most from 8-bit activations (with f32 ones for
@@ -159,6 +150,7 @@ class Forward {
   void ffn_tile(const FeedForward& ffn, const kernels::Activations& in, uint32_t rows,
                 ThreadScratch& scratch, kernels::Activations& out);
 
+  void make_attention_scratch();
   void make_latent_scratch();
   void latent_heads_few(std::size_t l, Normed in, const Context& context);
   void latent_heads_tile(std::size_t l, Range rows, ThreadScratch& scratch);
@@ -184,10 +176,10 @@ class Forward {
   const ModelWeights& weights_;
   KvArena& arena_;
   kernels::ThreadPool& pool_;
+  const ForwardShape shape_;
   const uint32_t embedding_;
   const uint32_t ffn_;
   const uint32_t few_rows_max_;  // more rows than this take the many-rows schedule
-  uint64_t scratch_bytes_ = 0;
 
   // The step at hand, written by run() before the region starts.
   uint32_t rows_ = 0;

@@ -136,21 +136,15 @@ void Forward::make_expert_scratch() {
   route_shared_.resize(rows);
   const std::size_t few = std::size_t{few_rows_max_} * experts.used;
   expert_activated_ = Activations(few, experts.ffn);
-  scratch_bytes_ += 5 * few * experts.ffn + rows * (8 * uint64_t{experts.used} + 4);
-  if (experts.shared_ffn != 0) {
-    shared_activated_ = Activations(few_rows_max_, experts.shared_ffn);
-    scratch_bytes_ += 5 * uint64_t{few_rows_max_} * experts.shared_ffn;
-  }
+  shared_activated_ = Activations(few_rows_max_, experts.shared_ffn);
   for (ThreadScratch& scratch : threads_) {
     scratch.chosen = Activations(kTileRows, embedding_);
     scratch.expert = Activations(kTileRows, experts.ffn);
-    if (experts.shared_ffn != 0) scratch.shared = Activations(kTileRows, experts.shared_ffn);
+    scratch.shared = Activations(kTileRows, experts.shared_ffn);
     scratch.mixed = kernels::AlignedArray<float>(std::size_t{kTileRows} * embedding_);
     scratch.router = kernels::AlignedArray<float>(experts.count);
     scratch.choice = kernels::AlignedArray<float>(experts.count);
     scratch.groups = kernels::AlignedArray<float>(experts.groups);
-    scratch_bytes_ += kTileRows * (9 * uint64_t{embedding_} + 5 * uint64_t{experts.ffn} +
-                                   5 * uint64_t{experts.shared_ffn});
   }
 }
 

@@ -22,9 +22,8 @@ using kernels::Activations;
 void Forward::make_latent_scratch() {
   const LatentSpec& latent = spec_.latent;
   const std::size_t rows = positions_.capacity();
-  const std::size_t heads = spec_.heads_max();
-  latent_query_stride_ = heads * latent.query_dim();
-  latent_attended_stride_ = heads * latent.rank;
+  latent_query_stride_ = shape_.latent_query;
+  latent_attended_stride_ = shape_.latent_attended;
   latent_query_ = kernels::AlignedArray<float>(rows * latent_query_stride_);
   latent_attended_ = kernels::AlignedArray<float>(rows * latent_attended_stride_);
   query_latent_ = Activations(few_rows_max_, latent.query_rank);
@@ -33,10 +32,6 @@ void Forward::make_latent_scratch() {
     scratch.head_query = Activations(kTileRows, latent.plain_dims);
     scratch.head_latent = Activations(kTileRows, latent.rank);
   }
-  scratch_bytes_ += 4 * (latent_query_.size() + latent_attended_.size()) +
-                    5 * uint64_t{few_rows_max_} * latent.query_rank +
-                    5 * threads_.size() * kTileRows *
-                        (uint64_t{latent.query_rank} + latent.plain_dims + latent.rank);
 }
 
 /// K and queries of the step's rows, in the few-rows schedule; a barrier must follow.

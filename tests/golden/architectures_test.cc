@@ -22,6 +22,7 @@
 #include "golden/real_model.h"
 #include "model/batch_driver.h"
 #include "model/solo_sequence.h"
+#include "planner/server_memory.h"
 #include "text/tokenizer.h"
 
 namespace pagewise::golden {
@@ -323,6 +324,25 @@ TEST_P(Architectures, ShowEveryOfTheirPartsInTheLogits) {
     if (!part.change(model_.spec)) continue;
     model::assign_groups(model_.spec);
     EXPECT_GT(divergence_max(reference), kPartShows) << "without " << part.name;
+  }
+}
+
+TEST_P(Architectures, TakeTheMemoryThatThePlanCounts) {
+  for (const uint32_t threads : {1U, 2U}) {
+    for (const uint32_t step_tokens : {1U, 30U, 200U}) {
+      const auto geometry = model::make_geometry(model_.spec, 16, KvType::kF16, KvType::kF16);
+      ASSERT_TRUE(geometry.has_value()) << geometry.error().message;
+      model::CpuExecutorOptions options;
+      options.threads = threads;
+      options.step_tokens_max = step_tokens;
+      options.blocks.assign(geometry->groups.size(), 8);
+      const auto made = model::CpuExecutor::create(*model_.file, model_.spec, *geometry, options);
+      ASSERT_TRUE(made.has_value()) << made.error().message;
+      const planner::ServerMemory planned = planner::server_memory(
+          model_.spec, {.step_tokens = step_tokens, .threads = (*made)->threads()});
+      EXPECT_EQ(planned.buffers, (*made)->scratch_bytes() + 4 * model_.spec.vocab_size)
+          << (*made)->threads() << " threads, steps of " << step_tokens;
+    }
   }
 }
 

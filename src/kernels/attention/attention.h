@@ -61,14 +61,17 @@ struct AttentionPlanImpl;  // attention/plan.h
 
 /// Tasks of one step for one group of layers, and the scratch memory to run them.
 /// Thread: build() from one thread, then attention() from all threads of a region.
-/// Memory: all of it in the constructor (scratch_bytes() tells how much).
+/// Memory: all of it in the constructor: thread_bytes() for each thread, and address space for
+/// states of split tasks, whose pages come when they are first written.
 class AttentionPlan {
  public:
   /// Requires: check_attention_shape passes.
   AttentionPlan(const AttentionShape& shape, const AttentionLimits& limits);
 
-  /// Bytes the constructor takes, for capacity planning.
-  static std::size_t scratch_bytes(const AttentionShape& shape, const AttentionLimits& limits);
+  /// Bytes that each thread works in, for capacity planning. Requires: as the constructor.
+  static std::size_t thread_bytes(const AttentionShape& shape);
+  /// The same of all threads of this plan, as allocated.
+  std::size_t bytes() const;
 
   /// Plans a step. `runs` and the block lists must stay valid until the step's last attention().
   /// Requires: within the limits; runs' rows disjoint.

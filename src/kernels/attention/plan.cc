@@ -90,15 +90,14 @@ AttentionPlan::~AttentionPlan() = default;
 AttentionPlan::AttentionPlan(AttentionPlan&&) noexcept = default;
 AttentionPlan& AttentionPlan::operator=(AttentionPlan&&) noexcept = default;
 
-std::size_t AttentionPlan::scratch_bytes(const AttentionShape& shape,
-                                         const AttentionLimits& limits) {
+std::size_t AttentionPlan::thread_bytes(const AttentionShape& shape) {
   AttentionPlanImpl impl;
   impl.shape = shape;
-  impl.limits = limits;
   derive(impl);
-  return (impl.states_max * impl.state_stride + impl.scratch_stride * limits.threads) *
-         sizeof(float);
+  return impl.scratch_stride * sizeof(float);
 }
+
+std::size_t AttentionPlan::bytes() const { return impl_->scratch.size() * sizeof(float); }
 
 // Segments that at least one of the rows at [position, position + rows) sees.
 Range AttentionPlanImpl::segments_of(uint32_t position, uint32_t rows) const {
