@@ -30,4 +30,12 @@ Result<std::string> read_text_file(const std::string& path, std::string_view wan
   return text;
 }
 
+Status write_text_file(const std::string& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file.good()) return Status::ok();
+  return {ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
+}
+
 }  // namespace pagewise

@@ -37,5 +37,16 @@ TEST(TextFile, AnEndlessFileEndsAtTheBound) {
   EXPECT_EQ(read_text_file("/dev/zero", "it", 100'000)->size(), 100'000U);
 }
 
+TEST(TextFile, IsWrittenInPlaceOfWhatWasThere) {
+  const testing::TempFolder folder;
+  const std::string path = folder.write("file", "much longer than what follows");
+  ASSERT_TRUE(write_text_file(path, std::string("new\0text", 8)).has_value());
+  EXPECT_EQ(*read_text_file(path, "it"), std::string("new\0text", 8));
+  const Status refused = write_text_file(folder.path("no/such"), "x");
+  EXPECT_EQ(refused.code(), ErrorCode::kIo);
+  EXPECT_EQ(refused.error().message, folder.path("no/such") + ": No such file or directory");
+  EXPECT_FALSE(write_text_file("/dev/full", std::string(1 << 20, 'x')).has_value());
+}
+
 }  // namespace
 }  // namespace pagewise

@@ -3,19 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/text_file.h"
 #include "cli/commands.h"
 #include "cli/plan_flags.h"
 #include "cli/plan_live.h"
 #include "cli/process.h"
+#include "cli/terminal_text.h"
 #include "gguf/gguf.h"
 #include "model/spec.h"
 #include "planner/plan.h"
@@ -30,17 +29,12 @@ constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitDoesNotFit = 3;
 
-int fail(const Error& error, int status) {
-  fmt::print(stderr, "pagewise plan: {}\n", error.message);
-  return status;
-}
+/// What was typed stands in messages, and may be anything.
+constexpr std::size_t kMessageCharactersMax = 2000;
 
-Status write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file.good()) return Status::ok();
-  return {ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
+int fail(const Error& error, int status) {
+  fmt::print(stderr, "pagewise plan: {}\n", one_line(error.message, kMessageCharactersMax));
+  return status;
 }
 
 /// What the server and its plan say of the same file.
@@ -79,13 +73,13 @@ int run_plan(const PlanFlags& flags) {
   const Result<planner::Plan> plan = planner::make_plan(*input);
   if (!plan.has_value()) return fail(plan.error(), kExitUsage);
   if (!flags.html.empty()) {
-    const Status written = write_file(flags.html, planner::plan_html(*input, *plan));
+    const Status written = write_text_file(flags.html, planner::plan_html(*input, *plan));
     if (!written) return fail(written.error(), kExitFailed);
   }
   if (!flags.svg.empty()) {
     const Result<std::string> chart = planner::plan_svg(*input, *plan);
     if (!chart.has_value()) return fail(chart.error(), kExitUsage);
-    const Status written = write_file(flags.svg, *chart);
+    const Status written = write_text_file(flags.svg, *chart);
     if (!written) return fail(written.error(), kExitFailed);
   }
   if (flags.json) {

@@ -12,11 +12,13 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/text_file.h"
 #include "cli/commands.h"
 #include "cli/model_argument.h"
 #include "cli/model_file.h"
 #include "cli/process.h"
 #include "cli/shared_flags.h"
+#include "cli/terminal_text.h"
 #include "gguf/gguf.h"
 #include "kv/pool_split.h"
 #include "model/spec.h"
@@ -27,11 +29,12 @@
 namespace pagewise::cli {
 namespace {
 
+constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr uint64_t kPoolBlocksMax = uint64_t{1} << 24;
 
 struct SimulateFlags {
-  std::string trace, kind, requests, calibration, kv_memory = "16GiB";
+  std::string trace, kind, requests, calibration, kv_memory = "16GiB", svg;
   std::string policy = "default", routing = "prefix-aware", mark;
   uint64_t pool_tokens = 0;
   ModelArgument model;
@@ -174,13 +177,21 @@ void tell_speed(const simulate::Report& report, std::chrono::steady_clock::time_
              requests / std::max(seconds, 1e-9));
 }
 
+int fail(const Error& error, int status) {
+  fmt::print(stderr, "pagewise simulate: {}\n", one_line(error.message, 2000));
+  return status;
+}
+
 int run_simulate(SimulateFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
   workload::Trace trace;
   const Result<simulate::Report> report = make_report(flags, trace);
-  if (!report) {
-    fmt::print(stderr, "pagewise simulate: {}\n", report.error().message);
-    return kExitUsage;
+  if (!report) return fail(report.error(), kExitUsage);
+  if (!flags.svg.empty()) {
+    const Result<std::string> chart = simulate::report_svg(*report);
+    if (!chart) return fail(chart.error(), kExitUsage);
+    const Status written = write_text_file(flags.svg, *chart);
+    if (!written) return fail(written.error(), kExitFailed);
   }
   if (flags.json) {
     fmt::print("{}\n", pagewise::json::serialize(simulate::report_json(*report)));
@@ -318,6 +329,8 @@ void add_simulate_command(CLI::App& app, int& exit_status) {
                     "Take no steps together: the same figures, later");
   CLI::Option* json = command->add_flag("--json", flags->json, "One JSON object");
   command->add_flag("--html", flags->html, "One self-contained page")->excludes(json);
+  command->add_option("--svg", flags->svg,
+                      "With --curve: write the hit rate against memory as a chart to this file");
   command->callback([flags, &exit_status] {
     exit_status = run_simulate(*flags);
     finish("simulate", Status::ok(), exit_status);

@@ -142,10 +142,18 @@ Status check_input(const PlanInput& input) {
   if (input.timing && !input.calls) return invalid("--every and --ttl need --calls");
   const bool needs_cost =
       !input.tokens.empty() || !input.requests.empty() || !input.lengths.empty();
-  if (input.prefix_tokens && !input.calls && !(input.memory && needs_cost)) {
+  const bool timed = input.calibration && !input.tokens.empty();
+  if (input.prefix_tokens && !input.calls && !(input.memory && needs_cost) && !timed) {
     return invalid(
-        "--prefix-tokens needs --calls (what does caching save?) or --memory and --tokens "
-        "(what does sharing save?)");
+        "--prefix-tokens needs --calls (what does caching save?), --memory and --tokens (what does "
+        "sharing save?) or --calibration and --tokens (how much earlier is the first token?)");
+  }
+  if (input.calibration && !timed && !input.calls) {
+    return invalid("--calibration needs --tokens or --calls: how long does what take?");
+  }
+  if (input.step_tokens < 1 || input.step_tokens > kStepTokensMax) {
+    return invalid(
+        fmt::format("--step-tokens: {} is not in 1 to {}", input.step_tokens, kStepTokensMax));
   }
   if ((needs_cost || !input.calls) && !input.layout && !input.token_bytes) {
     return invalid(
@@ -192,6 +200,26 @@ Status add_populations(const PlanInput& input, Plan& plan) {
     if (members.empty()) members = {{input.tokens.front(), input.tokens.front(), 1}};
     PW_ASSIGN_OR_RETURN(plan.reach, make_reach(input, *plan.cost, members));
   }
+  return Status::ok();
+}
+
+/// How long it takes, on the machine of the calibration.
+Status add_times(const PlanInput& input, Plan& plan) {
+  if (!input.calibration) return Status::ok();
+  const workload::Calibration& calibration = *input.calibration;
+  // Times of another model would look as good as the right ones.
+  if (plan.cost && plan.cost->token_bytes() != calibration.kv_bytes_per_token) {
+    return invalid(fmt::format(
+        "--calibration: it was taken where a token has {} bytes of KV, here it has {}: another "
+        "model or --kv-type; calibrate this one",
+        grouped(calibration.kv_bytes_per_token), grouped(plan.cost->token_bytes())));
+  }
+  StepTimes times(calibration, input.step_tokens);
+  PW_ASSIGN_OR_RETURN(plan.times,
+                      make_times_rows(times, input.tokens, input.batches, input.prefix_tokens));
+  if (!plan.bill) return Status::ok();
+  PW_ASSIGN_OR_RETURN(plan.prefill_bill,
+                      make_prefill_bill(times, *input.prefix_tokens, *input.calls, *plan.bill));
   return Status::ok();
 }
 
@@ -269,6 +297,7 @@ Result<Plan> make_plan(const PlanInput& input) {
                         make_bill(*input.prefix_tokens, *input.calls, input.prices, input.timing));
     if (plan.cost) plan.prefix_bytes = plan.cost->paged(*input.prefix_tokens);
   }
+  PW_RETURN_IF_ERROR(add_times(input, plan));
   judge(input, plan);
   add_crossovers(input, plan);
   return plan;

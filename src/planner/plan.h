@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Capacity answers before any model is loaded: what sequences cost, how many fit, what reserving
-// for the longest case wastes, what reaches a number of users, what a prompt cache saves, and what
-// to do when it does not fit.
+// for the longest case wastes, what reaches a number of users, how long prompts and answers take,
+// what a prompt cache saves, and what to do when it does not fit.
 //
 // Every figure comes from KvCost, and the fixes are computed for the question that was asked.
 #pragma once
@@ -19,6 +19,8 @@
 #include "planner/lengths.h"
 #include "planner/population.h"
 #include "planner/prefix_bill.h"
+#include "planner/step_times.h"
+#include "workload/calibration.h"
 
 namespace pagewise::planner {
 
@@ -48,7 +50,9 @@ struct PlanInput {
   std::optional<uint64_t> prefix_tokens;   // equal in all requests
   std::optional<uint64_t> calls;           // how often the prefix is sent
   CachePrices prices;
-  std::optional<CallTiming> timing;  // of the calls
+  std::optional<CallTiming> timing;                  // of the calls
+  std::optional<workload::Calibration> calibration;  // how long the machine's steps take
+  uint32_t step_tokens = kStepTokens;                // of a step, at most
 };
 
 struct PlanRow {
@@ -97,6 +101,8 @@ struct Plan {
   std::vector<WasteRow> waste;            // of `lengths`, else of `requests`
   std::optional<Reach> reach;
   std::optional<PrefixBill> bill;
+  std::vector<TimesRow> times;              // of `rows`, with a calibration
+  std::optional<PrefillBill> prefill_bill;  // of `bill`, with a calibration
   std::optional<uint64_t> prefix_bytes;  // of KV that the prefix of the bill takes while it is kept
   std::optional<bool> fits;  // present when a memory size and something to fit in it were given
   std::vector<Fix> fixes;    // cheapest first; for the largest row that does not fit

@@ -19,13 +19,15 @@ namespace pagewise::planner {
 namespace {
 
 constexpr std::string_view kStyle =
-    "body{font:15px/1.5 sans-serif;max-width:820px;margin:2em auto;padding:0 1em;color:#222;"
+    "body{font:15px/1.5 sans-serif;max-width:820px;margin:2em auto;padding:0 1em;color:#1f2328;"
     "background:#fff}"
     "table{border-collapse:collapse;margin:.5em 0 1.5em}"
-    "th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}"
+    "th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #d1d9e0}"
     "th{font-weight:600}td.word,th.word{text-align:left}"
-    "small{color:#777}svg{max-width:100%;height:auto}"
-    "pre{background:#f5f5f5;padding:1em;overflow-x:auto}";
+    "small{color:#59636e}svg{max-width:100%;height:auto}"
+    "pre{background:#f6f8fa;padding:1em;overflow-x:auto}"
+    "@media (prefers-color-scheme:dark){body{color:#f0f6fc;background:#0d1117}"
+    "th,td{border-color:#3d444d}small{color:#9198a1}pre{background:#151b23}}";
 
 std::string words(std::string_view key) {
   std::string out(key);
@@ -42,6 +44,10 @@ std::string shown(std::string_view key, const json::value& value) {
   if (value.is_double()) return fmt::format("{:.6g}", value.get_double());
   const uint64_t number =
       value.is_uint64() ? value.get_uint64() : static_cast<uint64_t>(value.get_int64());
+  if (key.ends_with("_ns")) {
+    return fmt::format("{} <small>{}</small>", duration(static_cast<TimeNs>(number)),
+                       grouped(number));
+  }
   if (!is_bytes(key)) return grouped(number);
   return fmt::format("{} <small>{}</small>", format_size(number), grouped(number));
 }
@@ -106,6 +112,7 @@ std::string tables(const json::object& object) {
       {"groups", "What a token leaves"},
       {"states", "Recurrent layers"},
       {"device", "The device"},
+      {"times", "How long it takes"},
       {"lengths", "Requests of these lengths"},
       {"waste", "Waste by block size"},
       {"users", "What reaches that many users"},
@@ -130,7 +137,11 @@ std::string tables(const json::object& object) {
 
 /// Lengths against KV, one line a batch; nothing for fewer than two lengths.
 std::optional<LineChart> kv_chart(const PlanInput& input, const Plan& plan) {
-  LineChart chart{.title = "KV memory by length", .lines = {}, .levels = {}};
+  LineChart chart{.title = "KV memory by length",
+                  .unit = ChartUnit::kBytes,
+                  .x_name = "tokens of a sequence",
+                  .lines = {},
+                  .levels = {}};
   for (const uint64_t batch : input.batches) {
     ChartLine line{.name = fmt::format("{} at once", grouped(batch)), .points = {}};
     for (std::size_t i = 0; i < plan.rows.size(); ++i) {
@@ -150,6 +161,36 @@ std::optional<LineChart> kv_chart(const PlanInput& input, const Plan& plan) {
   if (input.device && input.device->kv_bytes_distinct > 0) {
     chart.levels.push_back(
         {"free for KV", input.device->kv_bytes_distinct, "device.kv_bytes_distinct"});
+  }
+  return chart;
+}
+
+/// Lengths against the time to the first token; nothing for fewer than two lengths.
+std::optional<LineChart> first_token_chart(const PlanInput& input, const Plan& plan) {
+  ChartLine cold{.name = "nothing cached", .points = {}};
+  ChartLine cached{.name = "", .points = {}};
+  for (std::size_t i = 0; i < plan.times.size(); i += input.batches.size()) {
+    const TimesRow& row = plan.times[i];
+    const std::string at = fmt::format("times.rows.{}.first_token", i);
+    cold.points.push_back({row.tokens, static_cast<uint64_t>(row.first_token_ns), at + "_ns"});
+    if (!row.first_token_cached_ns) continue;
+    cached.points.push_back(
+        {row.tokens, static_cast<uint64_t>(*row.first_token_cached_ns), at + "_cached_ns"});
+  }
+  if (cold.points.empty()) return std::nullopt;
+  LineChart chart{.title = "Time to the first token by length of the prompt",
+                  .unit = ChartUnit::kTime,
+                  .x_name = "tokens of the prompt",
+                  .lines = {std::move(cold)},
+                  .levels = {}};
+  if (!cached.points.empty()) {
+    cached.name = fmt::format("{} cached", grouped(*input.prefix_tokens));
+    chart.lines.push_back(std::move(cached));
+  }
+  for (ChartLine& line : chart.lines) {
+    std::sort(line.points.begin(), line.points.end(),
+              [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
+    if (line.points.front().x == line.points.back().x) return std::nullopt;
   }
   return chart;
 }
@@ -201,6 +242,7 @@ std::string device_chart(const PlanInput& input) {
 std::string charts(const PlanInput& input, const Plan& plan) {
   std::string out;
   if (const auto chart = kv_chart(input, plan)) out += line_chart_svg(*chart);
+  if (const auto chart = first_token_chart(input, plan)) out += line_chart_svg(*chart);
   return out + device_chart(input) + waste_chart(plan) + reach_chart(plan);
 }
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string>
 #include <utility>
 
 #include "base/json.h"
@@ -123,11 +127,43 @@ void add_reach(const Plan& plan, json::object& out) {
                               {"options", std::move(options)}};
 }
 
+/// To six significant digits.
+double rounded(double value) {
+  const std::string text = fmt::format("{:.6g}", value);
+  double out = 0;
+  std::from_chars(text.data(), text.data() + text.size(), out);
+  return out;
+}
+
+void add_times(const PlanInput& input, const Plan& plan, json::object& out) {
+  if (plan.times.empty()) return;
+  json::array rows;
+  for (const TimesRow& row : plan.times) {
+    json::object entry{
+        {"tokens", row.tokens}, {"batch", row.batch}, {"first_token_ns", row.first_token_ns}};
+    if (row.first_token_cached_ns) {
+      entry["cached_tokens"] = row.cached_tokens;
+      entry["first_token_cached_ns"] = *row.first_token_cached_ns;
+    }
+    entry["decode_token_ns"] = row.decode_token_ns;
+    entry["tokens_per_s"] = rounded(row.tokens_per_s());
+    entry["tokens_per_s_sum"] = rounded(row.tokens_per_s_sum());
+    rows.push_back(std::move(entry));
+  }
+  out["times"] = json::object{{"calibration", input.calibration->name},
+                              {"step_tokens", input.step_tokens},
+                              {"rows", std::move(rows)}};
+}
+
 void add_bill(const Plan& plan, json::object& out) {
   if (!plan.bill) return;
   out["uncached_tokens"] = plan.bill->uncached_tokens;
   out["billed_tokens"] = plan.bill->billed_tokens;
   if (plan.bill->break_even_calls) out["break_even_calls"] = *plan.bill->break_even_calls;
+  if (plan.prefill_bill) {
+    out["uncached_prefill_ns"] = plan.prefill_bill->uncached_ns;
+    out["cached_prefill_ns"] = plan.prefill_bill->cached_ns;
+  }
   if (plan.prefix_bytes) out["prefix_bytes"] = *plan.prefix_bytes;
   if (!plan.bill->timed) return;
   const TimedBill& timed = *plan.bill->timed;
@@ -136,6 +172,10 @@ void add_bill(const Plan& plan, json::object& out) {
                      {"random_hit_share", timed.random_hit_share},
                      {"random_billed_tokens", timed.random_billed_tokens}};
   if (timed.random_gap_max_s) entry["random_gap_max_s"] = *timed.random_gap_max_s;
+  if (plan.prefill_bill) {
+    entry["even_prefill_ns"] = *plan.prefill_bill->even_ns;
+    entry["random_prefill_ns"] = *plan.prefill_bill->random_ns;
+  }
   out["timed"] = std::move(entry);
 }
 
@@ -157,6 +197,7 @@ json::object plan_object(const PlanInput& input, const Plan& plan) {
   add_rows(plan, out);
   add_layout(input, plan, out);
   add_device(input, out);
+  add_times(input, plan, out);
   add_populations(plan, out);
   add_reach(plan, out);
   add_bill(plan, out);

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "planner/numbers.h"
+#include "planner/text_table.h"
 
 namespace pagewise::planner {
 namespace {
@@ -27,41 +28,8 @@ int percent(uint64_t part, uint64_t whole) {
       std::lround(100.0 * static_cast<double>(part) / static_cast<double>(whole)));
 }
 
-// Cells in columns: numbers to the right, words to the left.
-class Table {
- public:
-  enum class Align { kLeft, kRight };
-  explicit Table(std::vector<Align> columns) : columns_(std::move(columns)) {}
-
-  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-
-  std::string text() const {
-    std::vector<std::size_t> widths(columns_.size(), 0);
-    for (const auto& cells : rows_) {
-      for (std::size_t c = 0; c < cells.size(); ++c)
-        widths[c] = std::max(widths[c], cells[c].size());
-    }
-    std::string out;
-    for (const auto& cells : rows_) {
-      std::string line;
-      for (std::size_t c = 0; c < cells.size(); ++c) {
-        line += "  ";
-        line += columns_[c] == Align::kRight ? fmt::format("{:>{}}", cells[c], widths[c])
-                                             : fmt::format("{:<{}}", cells[c], widths[c]);
-        if (c + 1 < cells.size()) line += ' ';
-      }
-      line.erase(line.find_last_not_of(' ') + 1);
-      out += line + '\n';
-    }
-    return out;
-  }
-
- private:
-  std::vector<Align> columns_;
-  std::vector<std::vector<std::string>> rows_;
-};
-constexpr auto kLeft = Table::Align::kLeft;
-constexpr auto kRight = Table::Align::kRight;
+constexpr auto kLeft = TextTable::Align::kLeft;
+constexpr auto kRight = TextTable::Align::kRight;
 
 // Lines of about 56 characters, cut only between clauses.
 std::vector<std::string> wrapped(std::string_view text) {
@@ -175,7 +143,7 @@ std::string device_text(const PlanInput& input) {
   std::string out = fmt::format("{} on {} {} of {}\n", rule.name, grouped(device.input.devices),
                                 device.input.devices == 1 ? "device" : "devices",
                                 format_size(device.input.device_bytes));
-  Table table({kLeft, kRight});
+  TextTable table({kLeft, kRight});
   std::string usable = "it may take";
   if (rule.basis == ShareBasis::kDevice && device.share < 1) {
     usable += fmt::format(" ({})", percent_of_one(device.share));
@@ -212,7 +180,7 @@ std::string rows_text(const PlanInput& input, const Plan& plan) {
   const bool show_paged = std::any_of(plan.rows.begin(), plan.rows.end(), [](const PlanRow& row) {
     return row.paged_bytes != row.kv_bytes;
   });
-  std::vector<Table::Align> columns = {kRight, kRight, kRight};
+  std::vector<TextTable::Align> columns = {kRight, kRight, kRight};
   std::vector<std::string> head = {"tokens", "batch", "KV"};
   const auto add_column = [&](std::string name) {
     columns.push_back(kRight);
@@ -227,7 +195,7 @@ std::string rows_text(const PlanInput& input, const Plan& plan) {
     }
     add_column("batch fits");
   }
-  Table table(columns);
+  TextTable table(columns);
   table.row(head);
   for (const PlanRow& row : plan.rows) {
     std::vector<std::string> cells = {grouped(row.tokens), grouped(row.batch), mib(row.kv_bytes)};
@@ -256,7 +224,7 @@ std::string mix_text(const PlanInput& input, const Plan& plan) {
   if (!plan.mix) return {};
   const PopulationPlan& mix = *plan.mix;
   std::string out = fmt::format("{} requests at the same time\n", grouped(input.requests.size()));
-  Table table({kLeft, kRight, kLeft});
+  TextTable table({kLeft, kRight, kLeft});
   table.row({"reserving every maximum", mib(mix.naive_bytes), ""});
   table.row({"used by real tokens", mib(mix.used_bytes), ""});
   table.row({"wasted by reserving", mib(mix.wasted_bytes),
@@ -285,7 +253,7 @@ std::string lengths_text(const PlanInput& input, const Plan& plan) {
                   grouped(lengths.requests), grouped(lengths.tokens_mean),
                   grouped(lengths.tokens_max), grouped(plan.reserve_tokens));
   const auto each = [&](uint64_t bytes) { return mib(bytes / lengths.requests); };
-  Table table({kLeft, kRight, kLeft});
+  TextTable table({kLeft, kRight, kLeft});
   table.row({"on average, reserving what it may become", each(lengths.naive_bytes), ""});
   table.row({"used by real tokens", each(lengths.used_bytes), ""});
   table.row({"wasted by reserving", each(lengths.wasted_bytes),
@@ -309,7 +277,7 @@ std::string lengths_text(const PlanInput& input, const Plan& plan) {
 std::string waste_text(const PlanInput& input, const Plan& plan) {
   if (plan.waste.empty()) return {};
   const PopulationPlan& of = plan.lengths ? *plan.lengths : *plan.mix;
-  std::vector<Table::Align> columns = {kLeft, kRight, kRight, kRight};
+  std::vector<TextTable::Align> columns = {kLeft, kRight, kRight, kRight};
   // Of a distribution the mean is what says something, of a mix the sum.
   const uint64_t parts = plan.lengths ? plan.lengths->requests : 1;
   std::vector<std::string> head = {plan.lengths ? "waste, a request" : "waste", "taken",
@@ -318,7 +286,7 @@ std::string waste_text(const PlanInput& input, const Plan& plan) {
     columns.push_back(kRight);
     head.push_back(fmt::format("at once in {}", format_size(*input.memory)));
   }
-  Table table(columns);
+  TextTable table(columns);
   table.row(head);
   const auto add = [&](std::string name, uint64_t taken, uint64_t empty,
                        std::optional<uint64_t> sequences) {
@@ -343,13 +311,57 @@ std::string reach_text(const PlanInput& input, const Plan& plan) {
   const Reach& reach = *plan.reach;
   std::string out = fmt::format("{} at once are wanted in {}: {} fit\n", grouped(reach.wanted),
                                 format_size(*input.memory), grouped(reach.sequences));
-  Table table({kLeft, kLeft, kRight, kRight, kLeft, kLeft});
+  TextTable table({kLeft, kLeft, kRight, kRight, kLeft, kLeft});
   table.row({"with", "", "fit", fmt::format("{} take", grouped(reach.wanted)), "reached", ""});
   for (const ReachOption& option : reach.options) {
     table.row({option.by, option.value, grouped(option.sequences), format_size(option.memory_bytes),
                option.reached ? "yes" : "no", option.served ? "" : "not served yet"});
   }
   return out + table.text();
+}
+
+std::string tokens_per_s(double value) {
+  if (value < 100) return fmt::format("{:.3g}", value);
+  return grouped(static_cast<uint64_t>(std::llround(value)));
+}
+
+std::string times_text(const PlanInput& input, const Plan& plan) {
+  if (plan.times.empty()) return {};
+  std::string out = fmt::format("Times on {}, in steps of {} tokens\n", input.calibration->name,
+                                grouped(input.step_tokens));
+  const bool cached = plan.times.front().first_token_cached_ns.has_value();
+  std::vector<std::string> head = {"tokens", "batch", "first token"};
+  if (cached) head.push_back(fmt::format("{} cached", grouped(*input.prefix_tokens)));
+  for (const char* name : {"a token", "tok/s each", "together"}) head.emplace_back(name);
+  TextTable table(std::vector<TextTable::Align>(head.size(), kRight));
+  table.row(std::move(head));
+  for (const TimesRow& row : plan.times) {
+    std::vector<std::string> cells = {grouped(row.tokens), grouped(row.batch),
+                                      duration(row.first_token_ns)};
+    if (cached) cells.push_back(duration(*row.first_token_cached_ns));
+    cells.push_back(duration(row.decode_token_ns));
+    cells.push_back(tokens_per_s(row.tokens_per_s()));
+    cells.push_back(tokens_per_s(row.tokens_per_s_sum()));
+    table.row(std::move(cells));
+  }
+  return out + table.text();
+}
+
+/// What the calls of the bill take to compute.
+std::string prefill_text(const Plan& plan) {
+  if (!plan.prefill_bill) return {};
+  const PrefillBill& prefill = *plan.prefill_bill;
+  const TimeNs saved = prefill.uncached_ns - prefill.cached_ns;
+  std::string out =
+      fmt::format("  computing it takes {}; in all calls {} -> {}", duration(prefill.cached_ns),
+                  duration(prefill.uncached_ns), duration(prefill.cached_ns));
+  out +=
+      saved == 0 ? std::string(": no time saved\n") : fmt::format(", {} saved\n", duration(saved));
+  if (prefill.even_ns) {
+    out += fmt::format("    when entries expire: {} on the beat, {} at random\n",
+                       duration(*prefill.even_ns), duration(*prefill.random_ns));
+  }
+  return out;
 }
 
 std::string seconds_text(double seconds) {
@@ -399,6 +411,7 @@ std::string bill_text(const PlanInput& input, const Plan& plan) {
     out += "  at these prices caching never pays\n";
   }
   out += timed_text(input, plan);
+  out += prefill_text(plan);
   if (plan.prefix_bytes) {
     out += fmt::format("  kept, the prefix takes {} of KV\n", format_size(*plan.prefix_bytes));
   }
@@ -427,7 +440,7 @@ std::string fixes_text(const PlanInput& input, const Plan& plan) {
                        grouped(plan.reach->wanted), grouped(plan.reach->sequences));
   }
   if (plan.fixes.empty()) return out;
-  Table table({kLeft, kLeft, kLeft});
+  TextTable table({kLeft, kLeft, kLeft});
   table.row({"fix", "effect", "cost"});
   for (const Fix& fix : plan.fixes) {
     const std::vector<std::string> lines = wrapped(fix.effect);
@@ -443,8 +456,8 @@ std::string plan_text(const PlanInput& input, const Plan& plan) {
   std::string out;
   for (const std::string& part :
        {layout_text(input, plan), device_text(input), rows_text(input, plan), mix_text(input, plan),
-        lengths_text(input, plan), waste_text(input, plan), reach_text(input, plan),
-        bill_text(input, plan), fixes_text(input, plan)}) {
+        times_text(input, plan), lengths_text(input, plan), waste_text(input, plan),
+        reach_text(input, plan), bill_text(input, plan), fixes_text(input, plan)}) {
     if (part.empty()) continue;
     if (!out.empty()) out += '\n';
     out += part;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as SVG text: lines over two logarithmic axes, and bars. They need no script, no font and
-// no other file, and each mark carries the number it stands for (data-key, data-value), so that a
-// test or a reader can take it back out.
+// Charts as SVG text: lines over two logarithmic axes, and bars. Each mark carries the number it
+// stands for (data-key, data-value), so that a test or a reader can take it back out.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +27,14 @@ struct ChartLevel {
   std::string key;
 };
 
-/// Sizes in bytes over lengths in tokens, both axes in powers of two.
+/// What is drawn upwards: bytes, in powers of two, or nanoseconds, in powers of ten.
+enum class ChartUnit : uint8_t { kBytes, kTime };
+
+/// Sizes or times over lengths in tokens, whose axis has powers of two.
 struct LineChart {
   std::string title;
+  ChartUnit unit = ChartUnit::kBytes;
+  std::string x_name;
   std::vector<ChartLine> lines;  // at least one, with at least two x in all
   std::vector<ChartLevel> levels;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/svg.h"
 #include "base/xml.h"
 
 namespace pagewise::simulate {
@@ -18,12 +19,14 @@ namespace {
 constexpr std::string_view kHead = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Pagewise: a simulated trace</title>
 <style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #1f2328;
+  background: #fff; }
 table { border-collapse: collapse; margin: 0 0 1.5em; }
 td, th { padding: .15em 1em .15em 0; text-align: left; vertical-align: top; font-weight: normal; }
 td { text-align: right; font-variant-numeric: tabular-nums; }
 h2 { font-size: 1.1em; margin: 1.5em 0 .3em; }
-svg text { font: 12px system-ui, sans-serif; fill: #444; }
+svg { max-width: 100%; height: auto; }
+@media (prefers-color-scheme: dark) { body { color: #f0f6fc; background: #0d1117; } }
 </style></head><body>
 <h1>A simulated trace</h1>
 )";
@@ -60,51 +63,71 @@ double number(const json::value& value) {
 
 // ---- Charts ----
 
-constexpr double kWidth = 640, kHeight = 300, kLeft = 50, kBottom = 40, kTop = 10, kRight = 20;
+constexpr double kWidth = 760, kHeight = 400, kLeft = 70, kBottom = 50, kTop = 40, kRight = 40;
 
-std::string svg(double height, const std::string& inside) {
-  return fmt::format(
-      "<svg viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" role=\"img\" "
-      "xmlns=\"http://www.w3.org/2000/svg\">\n{}</svg>\n",
-      kWidth, height, kWidth, height, inside);
+/// Powers of two between the sizes, at most eight of them.
+std::vector<double> size_ticks(double low, double high) {
+  int step = 1;
+  while ((high - low) / step > 8) ++step;
+  std::vector<double> out;
+  for (int power = static_cast<int>(std::ceil(low)); power <= high; ++power) {
+    if (power % step == 0 && power < 64) out.push_back(power);
+  }
+  return out;
 }
 
-/// Memory to the right, every doubling as far as the one before; hit rate upwards.
-std::string curve_chart(const json::array& points) {
-  if (points.empty()) return "<p>Nothing is asked for twice.</p>\n";
-  const auto position = [&](const json::value& point) {
-    return std::log2(number(point.at("tokens")));
-  };
-  const double begin = position(points.front());
-  const double width = std::max(1.0, position(points.back()) - begin);
-  const auto x = [&](double log_tokens) {
-    return kLeft + (kWidth - kLeft - kRight) * (log_tokens - begin) / width;
-  };
-  const auto y = [&](double rate) { return kHeight - kBottom - (kHeight - kBottom - kTop) * rate; };
-  std::string inside;
+/// Where sizes and rates lie: memory to the right, every doubling as far as the one before.
+struct CurveFrame {
+  double low = 0, high = 1;  // log2 of bytes
+
+  explicit CurveFrame(const json::array& points)
+      : low(log2_bytes(points.front())), high(std::max(low + 1, log2_bytes(points.back()))) {}
+
+  static double log2_bytes(const json::value& point) {
+    return std::log2(number(point.at("bytes")));
+  }
+  double x(double log2) const {
+    return kLeft + (kWidth - kLeft - kRight) * (log2 - low) / (high - low);
+  }
+  static double y(double rate) { return kHeight - kBottom - (kHeight - kBottom - kTop) * rate; }
+};
+
+std::string curve_axes(const CurveFrame& frame) {
+  std::string out;
   for (int quarter = 0; quarter <= 4; ++quarter) {
-    const double at = y(quarter / 4.0);
-    inside += fmt::format(
-        "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/>"
-        "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5} %</text>\n",
-        kLeft, kWidth - kRight, at, kLeft - 6, at + 4, 25 * quarter);
+    const double y = CurveFrame::y(quarter / 4.0);
+    out += svg_line(kLeft, y, kWidth - kRight, y, "class=\"grid\"");
+    out += svg_text(kLeft - 8, y + 4, "end", fmt::format("{} %", 25 * quarter), "soft");
   }
-  // A label for every sixth point or so; both ends among them.
-  const std::size_t every = std::max<std::size_t>(1, (points.size() + 5) / 6);
-  for (std::size_t i = 0; i < points.size(); i += every) {
-    inside += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                          x(position(points[i])), kHeight - kBottom + 18,
-                          format_size(static_cast<uint64_t>(number(points[i].at("bytes")))));
+  for (const double log2 : size_ticks(frame.low, frame.high)) {
+    const double x = frame.x(log2);
+    out += svg_line(x, kTop, x, kHeight - kBottom, "class=\"grid\"");
+    out += svg_text(x, kHeight - kBottom + 18, "middle",
+                    format_size(static_cast<uint64_t>(std::exp2(log2))), "soft");
   }
-  std::string line;
-  for (const json::value& point : points) {
-    line += fmt::format("{:.1f},{:.1f} ", x(position(point)), y(number(point.at("hit_rate"))));
+  return out + svg_text((kLeft + kWidth - kRight) / 2, kHeight - 8, "middle", "KV memory", "soft");
+}
+
+std::string curve_chart(const json::array& points) {
+  const CurveFrame frame(points);
+  std::string line, marks;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double x = frame.x(CurveFrame::log2_bytes(points[i]));
+    const double rate = number(points[i].at("hit_rate"));
+    line += fmt::format("{:.1f},{:.1f} ", x, CurveFrame::y(rate));
+    marks += fmt::format(
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" class=\"f0\" "
+        "data-key=\"curve.points.{}.hit_rate\" data-value=\"{}\"><title>{}: {:.1f} %</title>"
+        "</circle>\n",
+        x, CurveFrame::y(rate), i, plain(points[i].at("hit_rate")),
+        format_size(static_cast<uint64_t>(number(points[i].at("bytes")))), 100 * rate);
   }
-  // To the edge: more memory finds nothing more.
-  line += fmt::format("{:.1f},{:.1f}", kWidth - kRight, y(number(points.back().at("hit_rate"))));
-  inside += fmt::format(
-      "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f5fa8\" stroke-width=\"2\"/>\n", line);
-  return svg(kHeight, inside);
+  return svg_open(kWidth, kHeight, "Hit rate against memory") +
+         svg_text(kLeft, 22, "start", "Prompt tokens found in the cache, by its size") +
+         curve_axes(frame) +
+         fmt::format("<polyline points=\"{}\" fill=\"none\" stroke-width=\"2\" class=\"s0\"/>\n",
+                     line) +
+         marks + "</svg>\n";
 }
 
 std::string curve_table(const json::array& points) {
@@ -118,23 +141,22 @@ std::string curve_table(const json::array& points) {
 
 /// How long half, 90 % and 99 % wait for their first token.
 std::string waiting_chart(const json::object& times) {
-  constexpr double kBar = 26;
+  constexpr double kBar = 26, kBegin = 44;
   const std::pair<std::string_view, std::string_view> bars[] = {
       {"p50", "half"}, {"p90", "90 %"}, {"p99", "99 %"}};
   const double longest = std::max(number(times.at("p99")), 1e-9);
-  std::string inside;
-  double top = 4;
+  std::string inside = svg_text(kLeft, 22, "start", "Time to the first token");
+  double top = kBegin;
   for (const auto& [field, label] : bars) {
     const double width = (kWidth - kLeft - 120) * number(times.at(field)) / longest;
-    inside += fmt::format(
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>"
-        "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"18\" fill=\"#1f5fa8\"/>"
-        "<text x=\"{:.1f}\" y=\"{}\">{} ms</text>\n",
-        kLeft - 6, top + 14, label, kLeft, top, width, kLeft + width + 6, top + 14,
-        plain(times.at(field)));
+    inside += svg_text(kLeft - 8, top + 14, "end", label, "soft");
+    inside += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"18\" class=\"f0\"/>\n",
+                          kLeft, top, width);
+    inside += svg_text(kLeft + width + 8, top + 14, "start",
+                       fmt::format("{} ms", plain(times.at(field))));
     top += kBar;
   }
-  return svg(top, inside);
+  return svg_open(kWidth, top + 4, "Time to the first token") + inside + "</svg>\n";
 }
 
 }  // namespace
@@ -156,13 +178,21 @@ std::string make_page(const json::object& report) {
   if (const json::value* curve = report.if_contains("curve")) {
     const json::array& points = curve->at("points").as_array();
     out += "<h2>Hit rate against memory</h2>\n";
-    out += curve_chart(points);
-    if (!points.empty()) out += curve_table(points);
+    out += points.empty() ? "<p>Nothing is asked for twice.</p>\n"
+                          : curve_chart(points) + curve_table(points);
     out += fmt::format("<p>Followed share of the blocks: {}</p>\n",
                        plain(curve->at("followed_share")));
   }
   out += "</body></html>\n";
   return out;
+}
+
+Result<std::string> make_svg(const json::object& report) {
+  const json::value* curve = report.if_contains("curve");
+  if (curve == nullptr) return Error{ErrorCode::kInvalidArgument, "--svg needs --curve"};
+  const json::array& points = curve->at("points").as_array();
+  if (!points.empty()) return curve_chart(points);
+  return Error{ErrorCode::kInvalidArgument, "--svg: nothing is asked for twice, so no curve"};
 }
 
 }  // namespace pagewise::simulate

@@ -299,4 +299,6 @@ std::string report_text(const Report& report) {
 
 std::string report_html(const Report& report) { return make_page(report_json(report)); }
 
+Result<std::string> report_svg(const Report& report) { return make_svg(report_json(report)); }
+
 }  // namespace pagewise::simulate

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/result.h"
 #include "simulate/curve.h"
 #include "simulate/simulation.h"
 #include "workload/trace.h"
@@ -26,5 +27,7 @@ json::object report_json(const Report& report);
 std::string report_text(const Report& report);
 /// One file without references to anything outside: tables, and charts as inline SVG.
 std::string report_html(const Report& report);
+/// The chart of the curve. Errors: kInvalidArgument when the report has none.
+Result<std::string> report_svg(const Report& report);
 
 }  // namespace pagewise::simulate

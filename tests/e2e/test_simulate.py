@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import subprocess
+import xml.etree.ElementTree
 
 import pytest
 
@@ -125,6 +126,29 @@ def test_markers_are_billed_and_their_leases_counted(fast):
     assert "markers" in run(*words, "--mark", "1h").stdout
 
 
+def test_the_curve_is_a_picture_with_the_numbers_of_the_json(fast, tmp_path):
+    path = tmp_path / "curve.svg"
+    points = simulate(TRACE, "--curve", "--calibration", fast, "--svg", path)["curve"]["points"]
+    root = xml.etree.ElementTree.parse(path).getroot()
+    marks = {mark.get("data-key"): float(mark.get("data-value")) for mark in root.iter() if mark.get("data-key")}
+    assert marks == {f"curve.points.{i}.hit_rate": point["hit_rate"] for i, point in enumerate(points)}
+    page = run(TRACE, "--curve", "--calibration", fast, "--html").stdout
+    assert path.read_text() in page
+    refused = run(TRACE, "--curve", "--svg", tmp_path / "no" / "curve.svg")
+    assert refused.returncode == 1 and refused.stdout == "" and "No such file or directory" in refused.stderr
+
+
+def test_the_picture_of_the_readme_is_what_its_command_draws(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    command = re.search(r"^    \$ build/release/pagewise simulate (.*--curve.*)$", text, re.MULTILINE).group(1).split()
+    assert command[-2:] == ["--svg", "docs/curve.svg"]
+    path = tmp_path / "curve.svg"
+    done = subprocess.run([PAGEWISE, "simulate", *command[:-1], path], capture_output=True, text=True, timeout=120,
+                          cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert path.read_text() == (ROOT / "docs/curve.svg").read_text()
+
+
 def test_replicas_share_the_work(fast):
     for routing in ["random", "least-loaded", "prefix-aware"]:
         found = simulate(TRACE, "--calibration", fast, "--replicas", 3, "--routing", routing)
@@ -205,6 +229,7 @@ def test_broken_traces_are_one_line_with_its_number(tmp_path):
     ([TRACE, "--requests", "9:3"], "--requests: '9:3' is no request at all"),
     (["--generate", "chat", "--count", "0"], "--count"),
     (["--generate", "chat", "--rate", "inf"], "--rate"),
+    ([TRACE, "--svg", "/nonexistent/x.svg"], "--svg needs --curve"),
 ])
 def test_mistakes_are_one_line(words, message):
     done = run(*words)
