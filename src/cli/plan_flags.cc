@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "base/bytes.h"
@@ -380,8 +381,13 @@ Status parse_prefix(const PlanFlags& flags, planner::PlanInput& input) {
   if (!flags.calls.empty()) {
     PW_ASSIGN_OR_RETURN(input.calls, parse_whole("--calls", flags.calls));
   }
-  PW_ASSIGN_OR_RETURN(input.prices.read, parse_real("--read-price", flags.read_price));
-  PW_ASSIGN_OR_RETURN(input.prices.write, parse_real("--write-price", flags.write_price));
+  for (const auto& [flag, text, price] :
+       {std::tuple("--read-price", &flags.read_price, &input.prices.read),
+        std::tuple("--write-price", &flags.write_price, &input.prices.write)}) {
+    if (text->empty()) continue;
+    if (flags.calls.empty()) return invalid(fmt::format("{} needs --calls: of how many?", flag));
+    PW_ASSIGN_OR_RETURN(*price, parse_real(flag, *text));
+  }
   if (flags.every.empty() && flags.ttl.empty()) return Status::ok();
   if (flags.every.empty()) return invalid("--ttl needs --every: how often do calls come?");
   planner::CallTiming timing;

@@ -20,7 +20,7 @@ struct PlanFlags {
   std::string block_tokens, tokens, batch, memory, requests, mib_per_token, weights;
   std::string lengths, trace, max_tokens, users;
   std::string device_memory, devices, engine, working_memory, utilization;
-  std::string prefix_tokens, calls, read_price = "0.1", write_price = "1", every, ttl;
+  std::string prefix_tokens, calls, read_price, write_price, every, ttl;
   std::string calibration, step_tokens;
   std::vector<std::string> folders;
   std::string html, svg, live, key;

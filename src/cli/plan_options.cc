@@ -110,6 +110,13 @@ void add_plan_flags(CLI::App& plan, PlanFlags& flags) {
   plan.add_option("--html", flags.html, "Write the answers as a page with charts to this file");
   plan.add_option("--svg", flags.svg, "Write the chart of KV against length to this file");
   plan.add_flag("--json", flags.json, "One JSON object");
+  // A variable that is not set in a script must not silently take the question with it.
+  for (CLI::Option* option : plan.get_options()) {
+    if (option->get_expected_max() == 0) continue;
+    option->check([](const std::string& text) {
+      return text.empty() ? std::string("needs a value, and has an empty one") : std::string();
+    });
+  }
 }
 
 }  // namespace pagewise::cli

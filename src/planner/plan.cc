@@ -209,10 +209,13 @@ Status add_times(const PlanInput& input, Plan& plan) {
   const workload::Calibration& calibration = *input.calibration;
   // Times of another model would look as good as the right ones.
   if (plan.cost && plan.cost->token_bytes() != calibration.kv_bytes_per_token) {
+    const auto& measured = calibration.measured;
     return invalid(fmt::format(
-        "--calibration: it was taken where a token has {} bytes of KV, here it has {}: another "
-        "model or --kv-type; calibrate this one",
-        grouped(calibration.kv_bytes_per_token), grouped(plan.cost->token_bytes())));
+        "--calibration: it was taken where a token has {} bytes of KV{}, here it has {}: another "
+        "model or --kv-type; calibrate this one with pagewise bench",
+        grouped(calibration.kv_bytes_per_token),
+        measured ? fmt::format(" ({}, {})", measured->model, measured->kv_type) : "",
+        grouped(plan.cost->token_bytes())));
   }
   StepTimes times(calibration, input.step_tokens);
   PW_ASSIGN_OR_RETURN(plan.times,

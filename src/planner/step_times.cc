@@ -16,20 +16,6 @@ constexpr TimeNs kTimeNsMax = TimeNs{3'155'760'000} * 1'000'000'000;  // a centu
 // A prompt of 2^30 tokens in steps of 512 has 2^21 of them.
 constexpr uint64_t kStepsMax = uint64_t{1} << 24;
 
-/// `tokens` of a sequence behind `position` others. A single one is counted as a server's machine
-/// sees it: as a row, like those that decode.
-workload::StepWork chunk(uint64_t position, uint64_t tokens) {
-  workload::StepWork work;
-  if (tokens == 1) {
-    work.rows = 1;
-    work.row_positions = position;
-  } else {
-    work.prompt_tokens = tokens;
-    work.prompt_positions = tokens * position + tokens * (tokens + 1) / 2;
-  }
-  return work;
-}
-
 Error too_long(std::string_view what) {
   return {ErrorCode::kInvalidArgument,
           fmt::format("--calibration: {} would take longer than a century", what)};
@@ -61,7 +47,9 @@ Result<TimeNs> StepTimes::prefill(uint64_t tokens, uint64_t cached) {
   TimeNs sum = 0;
   for (uint64_t position = cached; position < tokens;) {
     const uint64_t count = std::min<uint64_t>(step_tokens_, tokens - position);
-    PW_RETURN_IF_ERROR(take(chunk(position, count), sum));
+    workload::StepWork work;
+    work.add(count, position, calibration_.window);
+    PW_RETURN_IF_ERROR(take(work, sum));
     position += count;
   }
   return sum;
@@ -71,11 +59,11 @@ Result<TimeNs> StepTimes::decode(uint64_t tokens, uint64_t batch) {
   PW_CHECK(batch > 0);
   TimeNs sum = 0;
   for (uint64_t left = batch; left > 0;) {
+    const uint64_t count = std::min<uint64_t>(step_tokens_, left);
     workload::StepWork work;
-    work.rows = std::min<uint64_t>(step_tokens_, left);
-    work.row_positions = work.rows * tokens;
+    work.add(1, tokens, calibration_.window, count);
     PW_RETURN_IF_ERROR(take(work, sum));
-    left -= work.rows;
+    left -= count;
   }
   return sum;
 }

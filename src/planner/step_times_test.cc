@@ -46,6 +46,19 @@ TEST(StepTimes, DecodingSequencesShareAStepWhileTheyFit) {
   EXPECT_EQ(times.decode(7, 9).value(), 3 * 1'000'000'000LL + 9 * (100'000'000 + 7 * 1'000));
 }
 
+TEST(StepTimes, LayersBehindAWindowSeeNoMoreThanIt) {
+  workload::Calibration windowed = legible();
+  windowed.window = 4;
+  windowed.row_window_position_ns = 7;
+  windowed.prompt_window_position_ns = 3;
+  StepTimes with(windowed, 512), without(legible(), 512);
+  // The row itself is one of the four.
+  EXPECT_EQ(with.decode(100, 2).value() - without.decode(100, 2).value(), 2 * 3 * 7);
+  EXPECT_EQ(with.prefill(6, 0).value() - without.prefill(6, 0).value(),
+            (1 + 2 + 3 + 4 + 4 + 4) * 3);
+  EXPECT_EQ(with.prefill(102, 100).value() - without.prefill(102, 100).value(), (4 + 4) * 3);
+}
+
 TEST(StepTimes, ACacheNeverMakesAPromptLaterWhateverTheMachine) {
   const uint64_t seed = 20261201;
   SCOPED_TRACE(fmt::format("seed {}", seed));

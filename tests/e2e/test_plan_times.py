@@ -131,6 +131,15 @@ def test_a_file_has_its_usual_lengths_and_its_own_calibration(tmp_path):
     assert "a token has 23,040 bytes of KV, here it has 12,240" in line and "another model or --kv-type" in line
 
 
+def test_the_measured_calibration_that_is_here_belongs_to_the_model_that_comes_with_it():
+    plan = found("plan", MODEL, "--calibration", ROOT / "examples/calibration_smollm2.json", "--tokens", "512,4096")
+    short, long = plan["times"]["rows"]
+    assert 0 < short["first_token_ns"] < long["first_token_ns"]
+    assert 0 < short["decode_token_ns"] < long["decode_token_ns"]
+    line = refused(*SHAPE, "--calibration", ROOT / "examples/calibration_smollm2.json", "--tokens", "512")
+    assert "23,040 bytes of KV (SmolLM2-135M-Instruct.Q4_1.gguf, f16), here it has 131,072" in line
+
+
 class Marks(html.parser.HTMLParser):
     """(key, value) of each chart, of which a page has several."""
 
