@@ -59,6 +59,7 @@ void GhostList::add(uint64_t digest, GhostKind kind) {
   table_[find(digest)] = slot_of(digest, next_);
   ++sizes_[static_cast<std::size_t>(kind)];
   next_ = next_ + 1 == ring_.size() ? 0 : next_ + 1;
+  if (ring_[next_].used) prefetch(ring_[next_].digest);  // the next one to leave
 }
 
 std::optional<GhostKind> GhostList::take(uint64_t digest) {

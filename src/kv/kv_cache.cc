@@ -912,25 +912,29 @@ struct KvCache::Impl final : LeaseBook::Listener {
   /// Makes the computed positions findable.
   void enter(Sequence& sequence, std::span<const TokenId> computed) {
     const uint32_t block_tokens = config.block_tokens;
+    filled.clear();
     for (; sequence.full < computed.size() / block_tokens; ++sequence.full) {
       const NodeId node =
           publish_block(sequence, sequence.tail, sequence.full,
                         computed.subspan(std::size_t{sequence.full} * block_tokens, block_tokens));
-      note_computed(sequence, node);
+      if (uint64_t{index.depth(node)} * block_tokens <= sequence.asked) {
+        filled.push_back(node);
+        for (const BlockPool& pool : pools) pool.expect(index.digest(node));
+      }
       sequence.tail = node;
     }
+    for (const NodeId node : filled) note_computed(sequence, node);
     const std::span<const TokenId> rest =
         computed.subspan(std::size_t{sequence.full} * block_tokens);
     if (!rest.empty()) publish_block(sequence, sequence.tail, sequence.full, rest);
     if (!sequence.pending.empty()) write_entries(sequence, computed);
   }
 
-  /// The sequence has filled a block: `node`, whose block may be its own. If it was asked for, and
-  /// not made up by an answer, the policies learn what they should have kept. Generated tokens
-  /// would tell nothing: they have to be computed in any case.
+  /// The sequence has filled a block that it was asked for, `node`, whose block may be its own: the
+  /// policies learn what they should have kept. From what an answer generates they would learn
+  /// nothing: it has to be computed in any case.
   void note_computed(const Sequence& sequence, NodeId node) {
     const uint32_t depth = index.depth(node);
-    if (uint64_t{depth} * config.block_tokens > sequence.asked) return;
     const NodeId before = index.parent(node);
     for (uint32_t g = 0; g < groups(); ++g) {
       const BlockId block = index.block(node, g);
@@ -1310,6 +1314,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   std::vector<uint32_t> promised_scratch;
   std::vector<MarkedPrefix> marked_scratch;
   std::vector<BlockId> node_blocks;
+  std::vector<NodeId> filled;  // by the publication under way
   std::vector<BlockId> dropped_scratch;
 };
 
