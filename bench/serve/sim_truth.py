@@ -34,6 +34,7 @@ from servers import Pagewise
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 TRACE = ROOT / "tests/data/traces/conversation_1000_1400.jsonl"
 ID_TOKENS, BLOCK_TOKENS = 512, 32
+APART_S = 0.02
 HIT_BAR, FIRST_BAR = 0.10, 0.25
 QUICK = "0:12"
 
@@ -53,41 +54,60 @@ class Piece:
         return [draw.choice(self.ids) for _ in range(self.tokens)][:tokens]
 
 
-def read_requests(path, part, divisor):
-    """[(arrival in seconds, [(id, tokens)], answer tokens)] of the part "A:B", the first at 0."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def read_lines(path, part):
+    """Lines of the part "A:B" of a trace, as objects."""
     begin, end = (int(word) if word else None for word in part.split(":"))
-    lines = lines[begin:end]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][begin:end]
+
+
+def arrivals(lines, speed):
+    """Seconds after the first, at so many times the trace's speed. Requests of one moment (the trace counts in steps of
+    three seconds) are APART_S apart, in its order: a server is done with a short body sooner than with a long one."""
     out = []
     for line in lines:
-        left, pieces = line["input_length"], []
-        for id_ in line["hash_ids"]:
-            here = min(left, ID_TOKENS)
-            pieces.append((id_, ceil_div(here, divisor)))
-            left -= here
-        out.append(((line["timestamp"] - lines[0]["timestamp"]) / 1e3, pieces, ceil_div(line["output_length"], divisor)))
+        at = (line["timestamp"] - lines[0]["timestamp"]) / 1e3 / speed
+        out.append(max(at, out[-1] + APART_S) if out else at)
     return out
 
 
-def simulate(args, flags):
-    command = [args.pagewise, "simulate", args.trace, "--requests", args.requests, "--scale-lengths", args.scale,
-               "--calibration", args.calibration, "--json", *flags]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.stderr.strip())
-    return json.loads(done.stdout)["result"]
+def prompt_pieces(line, divisor):
+    """[(id, tokens)] of a request."""
+    left, pieces = line["input_length"], []
+    for id_ in line["hash_ids"]:
+        here = min(left, ID_TOKENS)
+        pieces.append((id_, ceil_div(here, divisor)))
+        left -= here
+    return pieces
 
 
-def speed_for(args, flags):
-    """The speed of arrivals at which the simulated server is busy for the wanted share of the time."""
-    slow, fast = 1e-4, 1.0
-    for _ in range(30):
-        middle = (slow * fast) ** 0.5
-        if simulate(args, [*flags, "--speed-up", middle])["busy_share"] < args.load:
-            slow = middle
-        else:
-            fast = middle
-    return slow
+class Simulator:
+    """`pagewise simulate` on the lines, each at its time."""
+
+    def __init__(self, args, lines, folder, flags):
+        self.args, self.lines, self.flags = args, lines, flags
+        self.path = folder / "trace.jsonl"
+
+    def run(self, speed):
+        self.path.write_text("".join(
+            json.dumps({**line, "timestamp": round(1e3 * at)}) + "\n"
+            for line, at in zip(self.lines, arrivals(self.lines, speed))), encoding="utf-8")
+        command = [self.args.pagewise, "simulate", self.path, "--scale-lengths", self.args.scale, "--calibration",
+                   self.args.calibration, "--json", *self.flags]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(done.stderr.strip())
+        return json.loads(done.stdout)["result"]
+
+    def speed_for(self, load):
+        """The speed of arrivals at which the simulated server is busy for this share of the time."""
+        slow, fast = 1e-3, 10.0
+        for _ in range(20):
+            middle = (slow * fast) ** 0.5
+            if self.run(middle)["busy_share"] < load:
+                slow = middle
+            else:
+                fast = middle
+        return slow
 
 
 def quantiles(seconds):
@@ -98,21 +118,21 @@ def quantiles(seconds):
     return {"p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": 1e3 * ordered[-1]}
 
 
-def replay(server, requests, speed):
+def replay(server, lines, at, divisor):
     """What the running server did, in the words of `pagewise simulate --json`."""
-    piece = Piece(Prompts(server.tokenize, 1).ids, 16)
+    piece = Piece(Prompts(server.tokenize, 1).ids, divisor)
     asked = []
-    for _, pieces, tokens in requests:
-        prompt = [token for id_, count in pieces for token in piece.of(id_, count)]
-        asked.append(Request(prompt, tokens))
+    for line in lines:
+        prompt = [token for id_, count in prompt_pieces(line, divisor) for token in piece.of(id_, count)]
+        asked.append(Request(prompt, ceil_div(line["output_length"], divisor)))
     steps, preemptions = (server.metric(name) for name in ("pagewise_steps_total", "vllm:num_preemptions_total"))
-    timings = client.generate(server.port, asked, server.model, at=[arrival / speed for arrival, _, _ in requests])
+    timings = client.generate(server.port, asked, server.model, at=at)
     for timing, request in zip(timings, asked):
         if not timing.complete or timing.tokens != request.tokens or timing.prompt_tokens != len(request.prompt):
             sys.exit(f"asked for {len(request.prompt)} + {request.tokens} tokens, got {timing.prompt_tokens} + "
                      f"{timing.tokens}")
     begin, end = min(t.sent for t in timings), max(t.stamps[-1] for t in timings)
-    late = [t.sent - begin - arrival / speed for t, (arrival, _, _) in zip(timings, requests)]
+    late = [timing.sent - begin - planned for timing, planned in zip(timings, at)]
     outputs = sum(t.tokens for t in timings)
     return {"hit_rate": sum(t.cached for t in timings) / sum(t.prompt_tokens for t in timings),
             "first_token_ms": quantiles([t.first_s for t in timings]),
@@ -150,22 +170,22 @@ def measure(args, folder):
         subprocess.run([str(word) for word in (args.pagewise, "bench", MODEL, "--threads", args.threads, "--calibrate",
                                                args.calibration, *(["--quick"] if args.quick else []))],
                        check=True, stdout=subprocess.DEVNULL)
-    requests = read_requests(args.trace, args.requests, args.scale)
+    lines = read_lines(args.trace, args.requests)
     with Pagewise(args.pagewise, MODEL, args.threads, "--kv-memory", args.kv_memory) as server:
         pool = int(server.metric("pagewise_kv_pool_blocks")) * BLOCK_TOKENS
         context = json.loads(server.get("/v1/models")[1])["data"][0]["max_model_len"]
-        flags = ["--pool-tokens", pool, "--max-context", context]
-        speed = speed_for(args, flags)
-        simulated = simulate(args, [*flags, "--speed-up", speed])
-        if simulated["served"] != len(requests):
+        simulator = Simulator(args, lines, folder, ["--pool-tokens", pool, "--max-context", context])
+        speed = simulator.speed_for(args.load)
+        simulated = simulator.run(speed)
+        if simulated["served"] != len(lines):
             sys.exit(f"the simulated server refuses some: {simulated}")
-        print(f"replaying {len(requests)} requests at {speed:.4g} times their speed: about "
+        print(f"replaying {len(lines)} requests at {speed:.4g} times their speed: about "
               f"{simulated['elapsed_s']:.0f} s", flush=True)
-        # Not the trace's: pages, threads and the first connection are warm then.
+        # Not of the trace: pages, threads and the first connection are warm then.
         server.generate([Request(Prompts(server.tokenize, 2).of(600, "warm-up"), 16)])
-        real = replay(server, requests, speed)
+        real = replay(server, lines, arrivals(lines, speed), args.scale)
         command = server.command_line()
-    return {"speed": speed, "pool_tokens": pool, "requests": len(requests), "server": command,
+    return {"speed": speed, "pool_tokens": pool, "requests": len(lines), "server": command,
             "calibration": json.loads(pathlib.Path(args.calibration).read_text(encoding="utf-8")),
             "real": real, "simulated": simulated}
 

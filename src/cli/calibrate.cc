@@ -26,19 +26,17 @@ TimeNs quantile(std::vector<TimeNs>& ns, double share) {
   return *at;
 }
 
-/// How long `kind` should take by a smaller one that was measured: the same behind a shorter
-/// context, or a shorter chunk. Never more than it will.
+/// How long `kind` takes at least, by those with less of everything that were measured.
 TimeNs at_least(const StepKind& kind, const std::vector<Samples>& measured) {
   TimeNs most = 0;
   for (const Samples& other : measured) {
-    if (other.ns.empty() || (other.kind.rows == 0) != (kind.rows == 0)) continue;
     const bool smaller = other.kind.rows <= kind.rows &&
                          other.kind.row_position <= kind.row_position &&
                          other.kind.prompt_tokens <= kind.prompt_tokens &&
                          other.kind.prompt_position <= kind.prompt_position;
     if (!smaller) continue;
     // Chunks of 32 tokens and more are bound by arithmetic: twice the tokens, twice the time.
-    const double times = kind.rows == 0 && other.kind.prompt_tokens >= 32
+    const double times = other.kind.prompt_tokens >= 32
                              ? static_cast<double>(kind.prompt_tokens) / other.kind.prompt_tokens
                              : 1.0;
     most = std::max(most, static_cast<TimeNs>(static_cast<double>(other.ns.front()) * times));

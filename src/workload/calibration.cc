@@ -61,12 +61,12 @@ Calibration default_calibration() {
   Calibration calibration;
   calibration.name = "SmolLM2-135M-Instruct.Q4_1, 2 threads of AMD EPYC (AVX3_DL)";
   calibration.kv_bytes_per_token = 23'040;
-  calibration.step_ns = 2073930;
-  calibration.weights_ns = 2464280;
-  calibration.prompt_token_ns = 479836;
-  calibration.prompt_position_ns = 494.72;
-  calibration.row_ns = 694847;
-  calibration.row_position_ns = 957.44;
+  calibration.step_ns = 108728;
+  calibration.weights_ns = 2976830;
+  calibration.prompt_token_ns = 436339;
+  calibration.prompt_position_ns = 424.366;
+  calibration.row_ns = 584748;
+  calibration.row_position_ns = 834.686;
   return calibration;
 }
 
