@@ -76,7 +76,7 @@ uint32_t window_of(const kv::Geometry& geometry) {
   return window;
 }
 
-/// How many positions fit half of what is free behind the weights, as the server takes it.
+/// How many positions fit into half of what is free behind the weights, as the server takes it.
 Result<uint64_t> positions_that_fit(const model::ModelSpec& spec, const kv::Geometry& geometry) {
   PW_ASSIGN_OR_RETURN(const uint64_t available, available_memory());
   const uint64_t fixed = fixed_memory(spec);
@@ -116,20 +116,9 @@ double typical_spread(const std::vector<workload::MeasuredStep>& steps) {
   return *middle;
 }
 
-/// Measures as the flags ask. Everything that can go wrong without a model does before.
-Result<workload::Calibration> measure(const BenchFlags& flags) {
-  PW_ASSIGN_OR_RETURN(const NamedModel named, find_model(flags.model));
-  PW_ASSIGN_OR_RETURN(const ModelFile model, open_model(named.path, flags.max_context));
-  const auto& [file, spec, tokenizer] = model;
-  if (!flags.calibrate.empty()) PW_RETURN_IF_ERROR(check_replaceable(flags.calibrate));
-  PW_ASSIGN_OR_RETURN(const kv::Geometry geometry, geometry_of(spec, flags.compute));
+Result<MeasurePlan> plan_for(const BenchFlags& flags, const model::ModelSpec& spec,
+                             const kv::Geometry& geometry, uint32_t context) {
   PW_ASSIGN_OR_RETURN(const uint64_t positions, positions_that_fit(spec, geometry));
-  std::vector<std::string> paths;
-  for (const gguf::Part& part : file->parts()) paths.push_back(part.path);
-  PW_ASSIGN_OR_RETURN(const Sha256 digest, sha256_of_files(paths));
-
-  const uint32_t asked = flags.max_context == 0 ? spec.context : flags.max_context;
-  const uint32_t context = std::min({asked, spec.context, kContextMax});
   MeasurePlan plan;
   plan.kinds = step_kinds(context, positions, flags.quick);
   if (plan.kinds.empty()) {
@@ -140,6 +129,52 @@ Result<workload::Calibration> measure(const BenchFlags& flags) {
     plan.rounds = 2;
     plan.visit_ns /= 5;
   }
+  return plan;
+}
+
+Result<std::vector<workload::MeasuredStep>> time_steps(model::CpuExecutor& executor,
+                                                       const MeasurePlan& plan) {
+  sampling::Sampler sampler(executor.vocab_size());
+  sampling::Sampled sampled;
+  const SystemClock clock;
+  model::StepMeter meter(executor, clock, [&](const model::LogitsView& logits) {
+    // Greedy, as a server would; whether these tokens mean anything does not matter.
+    for (uint32_t row = 0; row < logits.rows; ++row) {
+      (void)sampler.sample(logits.row(row), {.temperature = 0}, {}, 0, 0, sampled);
+    }
+  });
+  return measure_steps(meter, plan, progress_line("measuring"));
+}
+
+/// Who and where, beside what the steps themselves say.
+workload::CalibrationRecord record_of(const BenchFlags& flags, const std::string& path,
+                                      const Sha256& digest, const model::CpuExecutor& executor) {
+  workload::CalibrationRecord record;
+  record.model = path.substr(path.rfind('/') + 1);
+  record.sha256 = to_hex(digest);
+  record.cpu = cpu_name();
+  record.isa = std::string(executor.isa());
+  record.threads = executor.threads();
+  record.kv_type = kv_types_text(flags.compute);
+  record.block_tokens = flags.compute.block_tokens;
+  record.time = utc_minute();
+  return record;
+}
+
+/// Measures as the flags ask. What can be wrong with them is found before anything is measured.
+Result<workload::Calibration> measure(const BenchFlags& flags) {
+  PW_ASSIGN_OR_RETURN(const NamedModel named, find_model(flags.model));
+  PW_ASSIGN_OR_RETURN(const ModelFile model, open_model(named.path, flags.max_context));
+  const auto& [file, spec, tokenizer] = model;
+  if (!flags.calibrate.empty()) PW_RETURN_IF_ERROR(check_replaceable(flags.calibrate));
+  PW_ASSIGN_OR_RETURN(const kv::Geometry geometry, geometry_of(spec, flags.compute));
+  const uint32_t asked = flags.max_context == 0 ? spec.context : flags.max_context;
+  const uint32_t context = std::min({asked, spec.context, kContextMax});
+  PW_ASSIGN_OR_RETURN(const MeasurePlan plan, plan_for(flags, spec, geometry, context));
+  std::vector<std::string> paths;
+  for (const gguf::Part& part : file->parts()) paths.push_back(part.path);
+  PW_ASSIGN_OR_RETURN(const Sha256 digest, sha256_of_files(paths));
+
   model::CpuExecutorOptions options;
   options.threads = flags.compute.threads;
   options.blocks = blocks_for(plan.kinds, geometry);
@@ -147,31 +182,13 @@ Result<workload::Calibration> measure(const BenchFlags& flags) {
   options.progress = load_progress();
   PW_ASSIGN_OR_RETURN(const std::unique_ptr<model::CpuExecutor> executor,
                       model::CpuExecutor::create(*file, spec, geometry, options));
-  sampling::Sampler sampler(executor->vocab_size());
-  sampling::Sampled sampled;
-  const SystemClock clock;
-  model::StepMeter meter(*executor, clock, [&](const model::LogitsView& logits) {
-    // Greedy, as a server would; whether these tokens mean anything does not matter.
-    for (uint32_t row = 0; row < logits.rows; ++row) {
-      (void)sampler.sample(logits.row(row), {.temperature = 0}, {}, 0, 0, sampled);
-    }
-  });
-  PW_ASSIGN_OR_RETURN(std::vector<workload::MeasuredStep> steps,
-                      measure_steps(meter, plan, progress_line("measuring")));
+  PW_ASSIGN_OR_RETURN(const std::vector<workload::MeasuredStep> steps, time_steps(*executor, plan));
 
   workload::Calibration calibration = workload::fit_calibration(steps, window_of(geometry));
-  workload::CalibrationRecord record;
-  record.model = named.path.substr(named.path.rfind('/') + 1);
-  record.sha256 = to_hex(digest);
-  record.cpu = cpu_name();
-  record.isa = std::string(executor->isa());
-  record.threads = executor->threads();
-  record.kv_type = kv_types_text(flags.compute);
-  record.block_tokens = flags.compute.block_tokens;
-  record.time = utc_minute();
+  workload::CalibrationRecord record = record_of(flags, named.path, digest, *executor);
   record.spread = typical_spread(steps);
   record.deviation = workload::worst_deviation(calibration, steps);
-  record.steps = std::move(steps);
+  record.steps = steps;
   calibration.name = fmt::format("{}, {} of {} ({})", named.name, counted(record.threads, "thread"),
                                  record.cpu, record.isa);
   calibration.kv_bytes_per_token = geometry.token_bytes();

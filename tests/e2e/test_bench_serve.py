@@ -44,13 +44,13 @@ def test_isolation_compares_another_salts_prompt_with_a_cold_one(tmp_path):
 
 
 def test_the_simulator_finds_what_a_running_server_finds(tmp_path):
-    facts, text = run("sim_truth.py", tmp_path, "--requests", "0:8", "--load", 0.95, "--kv-memory", "512MiB",
+    facts, text = run("sim_truth.py", tmp_path, "--requests", "0:6", "--scale", 64, "--load", 0.95, "--kv-memory", "512MiB",
                       "--calibration", ROOT / "examples/calibration_smollm2.json")
-    assert facts["requests"] == 8 and facts["speed"] > 0
+    assert facts["requests"] == 6 and facts["speed"] > 0
     hit = facts["rows"]["hit rate, %"]
     # Of the same tokens the same are found, whenever they come.
-    assert hit["real"] > 1 and abs(hit["real"] - hit["simulated"]) < 0.5
-    assert len(facts["real"]["first_tokens_s"]) == 8 and "| time to first token, half, ms |" in text
+    assert hit["real"] > 1 and abs(hit["real"] - hit["simulated"]) < 1
+    assert len(facts["real"]["first_tokens_s"]) == 6 and "| time to first token, half, ms |" in text
     assert facts["met"] == ("missed" not in text)
 
 
