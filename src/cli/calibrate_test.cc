@@ -22,7 +22,8 @@ using workload::StepKind;
 class Machine final : public model::Executor {
  public:
   Machine(const Calibration& calibration, uint32_t blocks, SimClock& clock)
-      : inner_(calibration, 32, blocks, clock) {}
+      : geometry_(simulate::plain_geometry(calibration.kv_bytes_per_token, 32)),
+        inner_(calibration, geometry_, {blocks}, clock) {}
   const kv::Geometry& geometry() const override { return inner_.geometry(); }
   uint32_t vocab_size() const override { return inner_.vocab_size(); }
   model::ExecutorLimits limits() const override { return {512, 64, 8448}; }
@@ -51,6 +52,7 @@ class Machine final : public model::Executor {
   int steps = 0;
 
  private:
+  const kv::Geometry geometry_;
   simulate::SimulatedExecutor inner_;
 };
 
