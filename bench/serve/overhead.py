@@ -6,8 +6,9 @@
   look-up   tokenisation and look-up of a warm prompt of 5,000 tokens of text, from the header Server-Timing
   start     from the start of the program to the first 200 of /ready
   memory    resident memory without committed KV blocks, after the load
+  curve     CPU time of the engine thread with --cache-curve on and off (curve_cost.py)
 
-usage: bench/serve/overhead.py [--streams 32] [--tokens 128] (`./dev bench overhead`)
+usage: bench/serve/overhead.py [--streams 32] [--tokens 128] [--parts server,curve] (`./dev bench overhead`)
 Writes bench/results/overhead-<commit>-<time>.{md,json}.
 """
 
@@ -20,6 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
+import curve_cost
 import figures
 import result_file
 import servers
@@ -85,9 +87,13 @@ def memory(engine):
     return engine.resident_bytes() - engine.kv_bytes()
 
 
+def start_server(args, *flags):
+    return servers.Pagewise(args.pagewise, MODEL, args.threads, "--max-context", 8192, "--kv-memory", "1GiB", *flags)
+
+
 def measure(args):
     def start():
-        return servers.Pagewise(args.pagewise, MODEL, args.threads, "--max-context", 8192, "--kv-memory", "1GiB")
+        return start_server(args)
     starts, found = [], {}
     for _ in range(args.starts):
         with start() as engine:
@@ -130,14 +136,28 @@ def main():
     parser.add_argument("--prompt-tokens", type=int, default=5000)
     parser.add_argument("--look-ups", type=int, default=50)
     parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--warm-requests", type=int, default=40, help="of each round of the curve's cost")
+    parser.add_argument("--parts", default="server,curve", help="which to measure")
     args = result_file.parsed(parser)
+    parts = set(args.parts.split(","))
+    if not parts or parts - {"server", "curve"}:
+        parser.error(f"--parts: '{args.parts}' is not server, curve, or both with a comma")
     result = result_file.Result("overhead", "What the server costs around the model")
-    found = measure(args)
-    result.facts.update(threads=args.threads, figures=found)
-    spent = sorted(found["thread_seconds"].items(), key=lambda item: -item[1])
-    result.lines = [*figures.table(["what", "median", "smallest to largest", "must", ""], rows(found, args)),
-                    "CPU seconds by thread, last round: " + ", ".join(f"{name} {s:.2f}" for name, s in spent) + ".", "",
-                    f"    {found['command']}"]
+    result.facts.update(threads=args.threads)
+    if "server" in parts:
+        found = measure(args)
+        result.facts.update(figures=found)
+        spent = sorted(found["thread_seconds"].items(), key=lambda item: -item[1])
+        result.lines = [*figures.table(["what", "median", "smallest to largest", "must", ""], rows(found, args)),
+                        "CPU seconds by thread, last round: " + ", ".join(f"{name} {s:.2f}" for name, s in spent) + ".", "",
+                        f"    {found['command']}", ""]
+    if "curve" in parts:
+        found, commands = curve_cost.measure(lambda *flags: start_server(args, *flags),
+                                             lambda engine: Prompts(engine.tokenize, 1), thread_seconds, args)
+        result.facts.update(curve=found)
+        result.lines += [*figures.table(["what", "median (smallest to largest)", "with the curve", "must", ""],
+                                        curve_cost.rows(found, args)),
+                         *(f"    {command}" for command in commands)]
     result.write(args.results)
 
 

@@ -27,6 +27,7 @@
 #include "model/cpu_executor.h"
 #include "server/api.h"
 #include "server/api_keys.h"
+#include "server/curve_report.h"
 #include "server/http_server.h"
 #include "server/ledger_report.h"
 #include "server/loading_gate.h"
@@ -76,6 +77,10 @@ telemetry::EngineSnapshot to_snapshot(const engine::Stats& stats, const kv::Geom
   out.finished_cancelled = stats.finished_cancelled;
   out.finished_error = stats.finished_error;
   out.steps = stats.steps;
+  if (stats.predicted_hit_rates) {
+    for (std::size_t i = 0; i < engine::kCurveFactors.size(); ++i)
+      out.predicted_hits.push_back({engine::kCurveFactors[i], (*stats.predicted_hit_rates)[i]});
+  }
   std::vector<uint32_t> blocks;
   for (const engine::GroupStats& group : stats.groups) {
     blocks.push_back(group.blocks.pool);
@@ -129,6 +134,7 @@ engine::Options engine_options(const ServeFlags& flags, uint32_t context,
   options.seqs_max = flags.max_seqs;
   options.queue_max = flags.max_queue;
   options.prefix_cache = !flags.no_prefix_cache;
+  options.cache_curve = flags.cache_curve == "on";
   options.shuffle_blocks = flags.shuffle_seed != 0;
   options.shuffle_seed = flags.shuffle_seed;
   options.lease_5m_ns = to_ns(flags.lease_5m_s);
@@ -161,6 +167,7 @@ server::OperatorPort operators(engine::Engine& engine, const server::ServedModel
   OperatorPort port;
   port.report_pool = [&engine](auto done) { engine.report_pool(std::move(done)); };
   port.report_cache = [&engine](auto done) { engine.report_cache(std::move(done)); };
+  port.report_curve = [&engine](auto done) { engine.report_curve(std::move(done)); };
   port.clear_cache = [&engine](std::optional<std::string> name, auto done) {
     engine.clear_cache(std::move(name), std::move(done));
   };
@@ -181,10 +188,17 @@ server::OperatorPort operators(engine::Engine& engine, const server::ServedModel
 
 /// What the server's requests came to. Waits for the step that runs.
 std::string last_words(engine::Engine& engine, const server::PriceTable& prices) {
-  std::promise<Result<engine::CacheReport>> promise;
-  engine.report_cache([&promise](auto report) { promise.set_value(std::move(report)); });
-  const Result<engine::CacheReport> report = promise.get_future().get();
-  return report ? server::ledger_summary(*report, prices) : report.error().message;
+  std::promise<Result<engine::CacheReport>> cache;
+  engine.report_cache([&cache](auto report) { cache.set_value(std::move(report)); });
+  const Result<engine::CacheReport> report = cache.get_future().get();
+  if (!report) return report.error().message;
+  std::promise<Result<engine::CurveReport>> curve;
+  engine.report_curve([&curve](auto report) { curve.set_value(std::move(report)); });
+  const Result<engine::CurveReport> predicted = curve.get_future().get();
+  std::string out = server::ledger_summary(*report, prices);
+  if (predicted && predicted->figures && predicted->figures->enough)
+    out += "\ncurve: " + server::curve_summary(*predicted);
+  return out;
 }
 
 /// The network thread: runs from before the model is there, so that probes get an answer meanwhile.

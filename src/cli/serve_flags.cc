@@ -49,6 +49,11 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
   command.add_flag("--no-prefix-cache", flags.no_prefix_cache,
                    "Compute every prompt from its start");
   command
+      .add_option("--cache-curve", flags.cache_curve,
+                  "Whether to keep what other sizes of memory would find: on or off")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
+  command
       .add_option("--alias", flags.aliases,
                   "Other names of the model, '*' and '?' allowed; repeat it or give a comma list")
       ->delimiter(',');

@@ -23,6 +23,7 @@ struct ServeFlags {
   uint32_t max_seqs = 64;
   uint32_t max_queue = 256;
   bool no_prefix_cache = false;
+  std::string cache_curve = "on";
   std::vector<std::string> aliases;
   std::string chat_template;  // of a file; empty: the model file's own
   std::string api_key_file;

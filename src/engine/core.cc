@@ -85,6 +85,9 @@ Core::Core(model::Executor& executor, const text::Tokenizer& tokenizer, const Cl
       limits.step_runs_max == 0 ? std::numeric_limits<uint32_t>::max() : limits.step_runs_max;
   row_numbers_.resize(step_tokens_);
   std::iota(row_numbers_.begin(), row_numbers_.end(), 0U);
+  if (options.cache_curve && options.prefix_cache) {
+    curve_.emplace(cache_->block_tokens(), cached_tokens_max());
+  }
 }
 
 Core::~Core() { cancel_all(); }
@@ -225,6 +228,11 @@ void Core::finish_job(Job& job, const Status& status, FinishReason reason) {
 void Core::release(Sequence& sequence) {
   PW_CHECK(sequence.kv.valid());
   cache_->release(sequence.kv);
+  const Job& job = *sequence.job;
+  if (curve_ && job.use_cache) {
+    curve_->released(job.request.cache.cache_namespace,
+                     std::span(sequence.tokens).first(sequence.computed), job.prompt_tokens);
+  }
   sequence.kv = SeqId();
   sequence.computed = 0;
   const auto it = std::find(running_.begin(), running_.end(), &sequence);
@@ -394,6 +402,12 @@ void Core::report_admission(Job& job, const kv::Admitted& admitted, TimeNs looku
   }
   const std::span<const TokenId> prompt =
       std::span(job.sequences.front()->tokens).first(job.prompt_tokens);
+  if (curve_ && job.use_cache) {
+    const auto found =
+        job.reads_cache() ? std::optional(admitted.cached_tokens) : std::optional<uint32_t>();
+    curve_->admitted(job.request.cache.cache_namespace, prompt, found);
+    counters_.predicted_hit_rates = curve_->predicted();
+  }
   const double token_ns =
       prefill_rows_ == 0 ? 0
                          : static_cast<double>(prefill_ns_) / static_cast<double>(prefill_rows_);
@@ -737,6 +751,7 @@ void Core::stats(Stats& stats) const {
 
 void Core::check_invariants() const {
   cache_->check_invariants();
+  if (curve_) curve_->check_invariants();
   for (std::size_t i = 1; i < running_.size(); ++i) PW_CHECK(older(*running_[i - 1], *running_[i]));
   for (std::size_t i = 1; i < preempted_.size(); ++i) {
     PW_CHECK(older(*preempted_[i - 1], *preempted_[i]));

@@ -49,6 +49,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/cache_curve.h"
 #include "engine/choice_output.h"
 #include "engine/engine.h"
 #include "engine/ledger.h"
@@ -107,6 +108,7 @@ class Core {
   Cleared clear_cache(std::optional<std::string_view> name);
   PoolReport pool_report() const;
   CacheReport cache_report() const;
+  CurveReport curve_report() const;
 
   /// Runs one step. False when nothing is left to do.
   bool step();
@@ -198,6 +200,7 @@ class Core {
   uint32_t context_of(uint32_t pool_tokens) const;
   void serve_context(uint32_t pool_tokens);
   Status check_accepted(uint32_t context) const;
+  uint64_t cached_tokens_max() const;
 
   static bool older(const Sequence& a, const Sequence& b) {
     return a.job->id != b.job->id ? a.job->id < b.job->id : a.choice < b.choice;
@@ -295,6 +298,7 @@ class Core {
   sampling::Sampled sampled_;
   std::vector<uint64_t> allowed_;  // of the choice that is sampled, by token
 
+  std::optional<CacheCurve> curve_;  // with Options::cache_curve and the prefix cache
   Ledger ledger_;
   // All steps of at least kChunkMin rows with a prompt in them: what a prompt's token takes.
   TimeNs prefill_ns_ = 0;

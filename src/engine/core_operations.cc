@@ -79,6 +79,10 @@ Status Core::resize(std::span<const uint32_t> blocks) {
     counters_.blocks_returned += idle_.size();
   }
   serve_context(pool_tokens);
+  if (curve_) {
+    curve_->resize(cached_tokens_max());
+    counters_.predicted_hit_rates = curve_->predicted();
+  }
   for (const auto& [id, job] : jobs_) {
     if (job->clamped) job->tokens_max = std::min(job->tokens_max, context - job->prompt_tokens);
   }
@@ -128,6 +132,27 @@ CacheReport Core::cache_report() const {
         [](const kv::LeaseUse& a, const kv::LeaseUse& b) { return a.expires < b.expires; });
     report.accounts.push_back(std::move(found));
   }
+  return report;
+}
+
+/// What the pool can keep of one text after the other: its smallest full group's positions. What a
+/// sliding group has behind windows comes and goes beside them; where all slide, what the smallest
+/// holds.
+uint64_t Core::cached_tokens_max() const {
+  uint64_t full = UINT64_MAX, any = UINT64_MAX;
+  for (uint32_t g = 0; g < groups_; ++g) {
+    const uint64_t tokens = uint64_t{cache_->counts(g).pool} * cache_->block_tokens();
+    any = std::min(any, tokens);
+    if (cache_->window(g) == 0) full = std::min(full, tokens);
+  }
+  return full == UINT64_MAX ? any : full;
+}
+
+CurveReport Core::curve_report() const {
+  CurveReport report;
+  report.pool = pool_report();
+  report.prefix_cache = options_.prefix_cache;
+  if (curve_) report.figures = curve_->figures();
   return report;
 }
 

@@ -297,6 +297,11 @@ void Engine::report_cache(Done<CacheReport> done) {
   impl_->call<CacheReport>(Impl::Kind::kOperator, run, std::move(done));
 }
 
+void Engine::report_curve(Done<CurveReport> done) {
+  const auto run = [](Core& core) { return Result<CurveReport>(core.curve_report()); };
+  impl_->call<CurveReport>(Impl::Kind::kOperator, run, std::move(done));
+}
+
 void Engine::clear_cache(std::optional<std::string> name, Done<Cleared> done) {
   const auto run = [name = std::move(name)](Core& core) {
     return Result<Cleared>(core.clear_cache(name));

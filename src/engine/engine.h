@@ -3,6 +3,7 @@
 // state.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +34,7 @@ struct Options {
   uint32_t seqs_max = 64;    // running sequences
   uint32_t queue_max = 256;  // waiting requests
   bool prefix_cache = true;
+  bool cache_curve = false;  // keep what other sizes of memory would find (cache_curve.h)
   double protected_share = kv::CacheConfig().protected_share;  // eviction; 0: plain LRU
   bool shuffle_blocks = false;  // debug: block ids in shuffled order; the same bits must come
   uint64_t shuffle_seed = 0;
@@ -65,6 +67,9 @@ struct Stats {
   uint64_t prompt_tokens = 0, generation_tokens = 0;
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   uint64_t cache_created_tokens = 0, cache_read_tokens = 0;  // contractual
+  /// By kCurveFactors: the hit rate that so much memory would have; none without the curve, or
+  /// with too little traffic for it.
+  std::optional<std::array<double, kCurveFactors.size()>> predicted_hit_rates;
   /// What reused tokens would have taken to compute (docs/operating.md).
   TimeNs prefill_saved_ns = 0;
   uint64_t preemptions = 0, evictions = 0, leases_broken = 0, leases_refused = 0;
@@ -113,6 +118,7 @@ class Engine {
   void resize(std::vector<uint32_t> blocks, Done<PoolReport> done);
   void report_pool(Done<PoolReport> done);
   void report_cache(Done<CacheReport> done);
+  void report_curve(Done<CurveReport> done);
   void clear_cache(std::optional<std::string> name, Done<Cleared> done);
 
   /// As given, with context_max lowered to what was served at the start.

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/cache_curve.h"
 #include "engine/ledger.h"
 #include "kv/kv_cache.h"
 
@@ -62,6 +64,13 @@ struct CacheReport {
   PoolReport pool;
   TimeNs now = 0;
   std::vector<AccountReport> accounts;  // by name
+};
+
+/// What other sizes of memory would find.
+struct CurveReport {
+  PoolReport pool;
+  bool prefix_cache = true;             // false: the engine keeps none, and there are no figures
+  std::optional<CurveFigures> figures;  // none: Options::cache_curve is off
 };
 
 struct Cleared {

@@ -10,6 +10,7 @@
 #include "server/admin_access.h"
 #include "server/anthropic/parse.h"
 #include "server/channels.h"
+#include "server/curve_report.h"
 #include "server/diagnostics.h"
 #include "server/explain/explainer.h"
 #include "server/id_source.h"
@@ -244,6 +245,9 @@ class Api final : public Handler {
       }
       case Route::kCacheStats:
         return cache_stats(row, request, surface);
+      case Route::kCacheCurve:
+        return ask_engine<engine::CurveReport>(row, request, surface, setup_.operators.report_curve,
+                                               curve_json);
       case Route::kAdminKv:
         return report_pool(row, request, surface);
       case Route::kModels:

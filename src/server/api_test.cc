@@ -56,6 +56,9 @@ class ApiTest : public testing::Test {
       report.accounts = {everyone, acme};
       done(report);
     };
+    setup.operators.report_curve = [this](OperatorPort::Done<engine::CurveReport> done) {
+      done(curve_);
+    };
     setup.operators.resize_pool = [this](uint64_t bytes,
                                          OperatorPort::Done<engine::PoolReport> done) {
       resized_.push_back(bytes);
@@ -107,6 +110,7 @@ class ApiTest : public testing::Test {
   std::vector<std::string> cleared_;
   std::vector<engine::Request> submitted_;
   std::vector<std::string> log_;
+  engine::CurveReport curve_;
   std::unique_ptr<Handler> api_;
   std::unique_ptr<Exchange> exchange_;
 };
@@ -305,6 +309,60 @@ TEST_F(ApiTest, ShowsAKeyItsOwnCacheAndAnAdministratorEveryones) {
   EXPECT_EQ(whole.at("namespaces").at(1).at("keys").at(0).as_string(), "one");
   EXPECT_EQ(whole.at("tokens").at("computed").to_number<int>(), 36);
   EXPECT_EQ(whole.at("blocks").at("pool").to_number<int>(), 10);
+}
+
+TEST_F(ApiTest, TellsAnAdministratorWhatOtherSizesOfMemoryWouldFind) {
+  curve_.pool = pool_of(10, 1 << 20);
+  engine::CurveFigures figures;
+  figures.requests = 200;
+  figures.prompt_tokens = 5000;
+  figures.requests_counted = 100;
+  figures.prompt_tokens_counted = 2500;
+  figures.hit_rate = 0.5301;
+  figures.enough = true;
+  figures.predicted = {0.25, 0.5, 0.71, 0.8};
+  figures.points = {{64, 0.125}, {640, 0.8}};
+  figures.pool_tokens = 320;
+  curve_.figures = figures;
+  start(*ApiKeys::from_text("k1 tenant=acme\nroot admin\n"));
+  EXPECT_EQ(ask("GET", "/v1/cache/curve", "", {{"x-api-key", "k1"}}).status, 403)
+      << "it is made of everybody's traffic";
+  const json::value curve = body(ask("GET", "/v1/cache/curve", "", {{"x-api-key", "root"}}));
+  EXPECT_TRUE(curve.at("enough").as_bool());
+  EXPECT_EQ(curve.at("summary").as_string(),
+            "53 % of prompt tokens were read from the cache; predicted: 25 % with half the memory, "
+            "50 % with this, 71 % with twice, 80 % with four times");
+  EXPECT_EQ(curve.at("hit_rate").to_number<double>(), 0.5301);
+  EXPECT_EQ(curve.at("pool_tokens").to_number<int>(), 320);
+  const json::array& predictions = curve.at("predictions").as_array();
+  ASSERT_EQ(predictions.size(), 4U);
+  EXPECT_EQ(predictions[2].at("memory").as_string(), "2x");
+  EXPECT_EQ(predictions[2].at("tokens").to_number<int>(), 640);
+  EXPECT_EQ(predictions[2].at("bytes"), curve.at("pool_bytes").to_number<uint64_t>() * 2);
+  EXPECT_EQ(predictions[2].at("hit_rate").to_number<double>(), 0.71);
+  EXPECT_EQ(curve.at("points").at(0).at("tokens").to_number<int>(), 64);
+}
+
+TEST_F(ApiTest, SaysWhyThereIsNoPredictionRatherThanInventingOne) {
+  const auto summary = [this] {
+    const json::value curve = body(ask("GET", "/v1/cache/curve", ""));
+    EXPECT_FALSE(curve.at("enough").as_bool());
+    EXPECT_TRUE(curve.at("predictions").as_array().empty());
+    EXPECT_TRUE(curve.at("points").as_array().empty());
+    return std::string(curve.at("summary").as_string());
+  };
+  curve_.pool = pool_of(10, 1 << 20);
+  EXPECT_EQ(summary(), "the curve is off: start without --cache-curve off");
+  curve_.figures = engine::CurveFigures();
+  curve_.figures->pool_tokens = 320;
+  curve_.figures->requests = 99;
+  EXPECT_EQ(summary(),
+            "too little traffic to tell: 99 requests have looked into the cache, 100 are needed");
+  curve_.figures->requests = 100;
+  EXPECT_NE(summary().find("fewer than 256 blocks"), std::string::npos);
+  curve_.figures.reset();
+  curve_.prefix_cache = false;
+  EXPECT_EQ(summary(), "the prefix cache is off: start without --no-prefix-cache");
 }
 
 TEST_F(ApiTest, UsesTheShapesOfTheApiThatIsSpoken) {

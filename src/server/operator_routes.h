@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What operators see and change: /v1/cache/stats, /v1/cache/clear and /v1/admin/kv. Bodies in, the
-// engine's reports as JSON out; who may ask is api.cc's affair.
+// engine's reports as JSON out; who may ask is api.cc's affair. /v1/cache/curve: curve_report.h.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct OperatorPort {
   /// cannot be, kPoolExhausted for what cannot be now; both with numbers.
   std::function<void(uint64_t bytes, Done<engine::PoolReport>)> resize_pool;
   std::function<void(Done<engine::CacheReport>)> report_cache;
+  std::function<void(Done<engine::CurveReport>)> report_curve;
   std::function<void(std::optional<std::string>, Done<engine::Cleared>)> clear_cache;
 };
 

@@ -21,6 +21,7 @@ constexpr RouteRow kRoutes[] = {
     {"/ready", Route::kReady, Methods::kGet, Access::kOpen, false, "ready"},
     {"/metrics", Route::kMetrics, Methods::kGet, Access::kKey, false, "metrics"},
     {"/v1/cache/stats", Route::kCacheStats, Methods::kGet, Access::kKey, false, "cache_stats"},
+    {"/v1/cache/curve", Route::kCacheCurve, Methods::kGet, Access::kAdmin, false, "cache_curve"},
     {"/v1/cache/clear", Route::kCacheClear, Methods::kPost, Access::kAdmin, false, "cache_clear"},
     {"/v1/admin/kv", Route::kAdminKv, Methods::kGetOrPost, Access::kAdmin, false, "admin_kv"},
     {"/version", Route::kVersion, Methods::kGet, Access::kOpen, false, "version"},

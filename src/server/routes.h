@@ -25,6 +25,7 @@ enum class Route : uint8_t {
   kReady,
   kMetrics,
   kCacheStats,
+  kCacheCurve,
   kCacheClear,
   kAdminKv,
   kVersion,

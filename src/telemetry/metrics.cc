@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/metrics.h"
 
+#include <fmt/format.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -153,6 +154,12 @@ struct Metrics::Impl {
         &limited.Add({{"model_name", info.model_name}, {"limit", "max-requests"}});
     key_tokens_refused = &limited.Add({{"model_name", info.model_name}, {"limit", "max-tokens"}});
 
+    predicted = &prometheus::BuildGauge()
+                     .Name("pagewise_cache_predicted_hit_ratio")
+                     .Help(
+                         "Share of prompt tokens that so many times the KV memory would find in "
+                         "the prefix cache, by recent traffic.")
+                     .Register(registry);
     config_family = &prometheus::BuildGauge()
                          .Name("vllm:cache_config_info")
                          .Help("Configuration of the KV cache.")
@@ -174,6 +181,15 @@ struct Metrics::Impl {
                                   {"enable_prefix_caching", info.prefix_cache ? "True" : "False"},
                                   {"max_model_len", std::to_string(info.context_max)}});
     config->Set(1);
+  }
+
+  /// The gauges appear when there is something to say, so that nobody plots an invented zero.
+  void show_predicted(const std::vector<PredictedHits>& all) {
+    for (const PredictedHits& hits : all) {
+      Labels own = labels;
+      own["memory"] = fmt::format("{:g}x", hits.memory_factor);
+      predicted->Add(own).Set(hits.ratio);
+    }
   }
 
   /// Gauges of each group; the label `group` counts from 0, `window` is 0 for full attention.
@@ -230,6 +246,7 @@ struct Metrics::Impl {
   Gauge *slack, *naive, *pool_memory, *committed_memory, *resident, *context;
   Counter *resizes, *queue_refused, *key_requests_refused, *key_tokens_refused;
   prometheus::Family<Gauge>* config_family = nullptr;
+  prometheus::Family<Gauge>* predicted = nullptr;
   Gauge* config = nullptr;
   StaticInfo shown;
   Counter *prefix_queries, *prefix_hits, *prompt_tokens, *generation_tokens, *prompt_cached,
@@ -317,6 +334,7 @@ std::string Metrics::render(const EngineSnapshot& now) {
   }
   impl_->slack->Set(static_cast<double>(now.slack_tokens));
   impl_->naive->Set(static_cast<double>(now.naive_reserve_bytes));
+  impl_->show_predicted(now.predicted_hits);
   raise(impl_->prefix_queries, now.prefix_query_tokens);
   raise(impl_->prefix_hits, now.prefix_hit_tokens);
   raise(impl_->prompt_tokens, now.prompt_tokens);

@@ -40,6 +40,11 @@ struct GroupSnapshot {
   uint32_t sequence_rest_max = 0, sequence_step_max = 0;
 };
 
+/// The hit rate that the prefix cache would have with so many times the memory.
+struct PredictedHits {
+  double memory_factor = 1, ratio = 0;
+};
+
 /// The engine's numbers at one moment; counters are totals since start.
 struct EngineSnapshot {
   uint32_t blocks_pool = 0, blocks_live = 0, blocks_cached = 0, blocks_free = 0, blocks_leased = 0;
@@ -51,6 +56,7 @@ struct EngineSnapshot {
   uint64_t cache_created_tokens = 0, cache_read_tokens = 0;
   uint64_t preemptions = 0, evictions = 0, blocks_returned = 0, leases_broken = 0;
   uint64_t evictions_ceiling = 0, evictions_below_floor = 0;
+  std::vector<PredictedHits> predicted_hits;  // always of the same factors; none: not known
   double prefill_saved_s = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t steps = 0;

@@ -46,6 +46,19 @@ TEST(Metrics, ShowsTheEnginesNumbersUnderVllmsNames) {
   EXPECT_NE(text.find("num_gpu_blocks=\"100\""), std::string::npos);
 }
 
+TEST(Metrics, ShowsPredictedHitsOnceTheyAreKnown) {
+  Metrics metrics(info());
+  EngineSnapshot now;
+  EXPECT_EQ(metrics.render(now).find("pagewise_cache_predicted_hit_ratio{"), std::string::npos);
+  now.predicted_hits = {{0.5, 0.25}, {2, 0.75}};
+  const std::string text = metrics.render(now);
+  EXPECT_TRUE(
+      has_line(text, "pagewise_cache_predicted_hit_ratio{memory=\"0.5x\",model_name=\"m\"} 0.25"))
+      << text;
+  EXPECT_TRUE(
+      has_line(text, "pagewise_cache_predicted_hit_ratio{memory=\"2x\",model_name=\"m\"} 0.75"));
+}
+
 TEST(Metrics, ShowsWhereTheMemoryOfTheProcessGoes) {
   StaticInfo parts = info();
   parts.weight_bytes = 5000;

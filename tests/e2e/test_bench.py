@@ -187,10 +187,11 @@ def test_whole_system_rows_run_on_our_server_alone(tmp_path):
 
 def test_overhead_tells_threads_by_name(tmp_path):
     run("serve/overhead.py", "--pagewise", PROGRAM, "--streams", 3, "--tokens", 8, "--prompt-tokens", 200, "--rounds", 1,
-        "--look-ups", 2, "--starts", 1, "--results", tmp_path)
+        "--look-ups", 2, "--starts", 1, "--warm-requests", 2, "--results", tmp_path)
     facts, _ = result_of(tmp_path)
     assert {"engine", "compute", "network", "log"} <= set(facts["figures"]["thread_seconds"])
     assert len(facts["figures"]["look_up_ms"]["rounds"]) == 2
+    assert all(facts["curve"][load][side]["median"] > 0 for load in ("warm", "streams") for side in ("on", "off"))
 
 
 def test_capacity_counts_the_conversations_that_are_there_at_once(tmp_path):

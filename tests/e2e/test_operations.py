@@ -179,7 +179,8 @@ def test_the_log_names_the_key_and_never_shows_it(keyed):
 
 # Who may operate
 
-@pytest.mark.parametrize("method,path", [("GET", "/v1/admin/kv"), ("POST", "/v1/admin/kv"), ("POST", "/v1/cache/clear")])
+@pytest.mark.parametrize("method,path", [("GET", "/v1/admin/kv"), ("POST", "/v1/admin/kv"), ("POST", "/v1/cache/clear"),
+                                         ("GET", "/v1/cache/curve")])
 def test_operating_needs_an_admin_key(keyed, method, path):
     def go(**headers):
         return httpx2.request(method, keyed.base + path, headers={k.replace("_", "-"): v for k, v in headers.items()},

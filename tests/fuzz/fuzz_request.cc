@@ -361,6 +361,16 @@ class Server {
       report.pool = pool(1 << 20);
       done(report);
     };
+    port.report_curve = [pool](OperatorPort::Done<engine::CurveReport> done) {
+      engine::CurveReport report;
+      report.pool = pool(1 << 20);
+      engine::CurveFigures figures;
+      figures.enough = true;
+      figures.pool_tokens = 1024;
+      figures.points = {{64, 0.5}};
+      report.figures = figures;
+      done(report);
+    };
     port.clear_cache = [](std::optional<std::string>, OperatorPort::Done<engine::Cleared> done) {
       done(engine::Cleared{});
     };

@@ -65,6 +65,7 @@ void draw_options(Prng& prng, Options& options) {
   options.step_tokens = pick(prng, {1, 3, 16, 64, 512});
   options.seqs_max = pick(prng, {1, 2, 5, 16, 64});
   options.prefix_cache = prng.below(8) != 0;
+  options.cache_curve = true;
   options.shuffle_blocks = prng.below(2) == 0;
   options.shuffle_seed = prng.next();
   options.lease_share = prng.uniform();

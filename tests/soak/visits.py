@@ -404,6 +404,11 @@ def cleared(d):
     return _operate("/v1/cache/clear", {"namespace": d.random.choice(ACCOUNTS)} if d.chance(0.8) else {})
 
 
+def predicted(_):
+    """What other sizes of memory would find."""
+    return Visit("operated", raw=request_bytes("GET", "/v1/cache/curve", headers={"x-api-key": OPERATOR}), expect=OK)
+
+
 def forbidden(d):
     """What only operators may do."""
     path = d.random.choice(("/v1/cache/clear", "/v1/admin/kv"))
@@ -414,5 +419,6 @@ EXTREMES = (huge, huge, widest, longest)  # at once, before all else: as large a
 KINDS = {
     short: 10, long: 3, unique: 5, talkative: 6, shared: 10, repeated: 5, salted: 3, forked: 3, conversation: 5,
     marked: 8, slow_reader: 2, pipelined: 2, left_streaming: 5, left_waiting: 6, half_closed: 3, half_sent: 2,
-    oversized: 2, malformed: 6, small: 4, resized: 1, cleared: 0.3, forbidden: 0.5,
+    oversized: 2, malformed: 6, small: 4, resized: 1, cleared: 0.3, predicted: 0.5,
+    forbidden: 0.5,
 }
