@@ -22,26 +22,26 @@ CacheCurve::CacheCurve(uint32_t block_tokens, uint64_t pool_tokens)
   PW_CHECK(block_tokens > 0 && pool_tokens > 0);
 }
 
-/// Into blocks_: the followed ones of whole blocks, and behind those of the prompt its end. That
-/// stands in a block of its own as far as memory goes; where an answer fills it up, the sequence's
-/// own last block, which is in no list, makes up for it.
+/// Into blocks_: the followed ones of whole blocks, then the sequence's end, which takes a block,
+/// too. The prompt's end stands in it or in one of the whole blocks: it has a key of its own, by
+/// which the same prompt finds it again, and next to no memory.
 void CacheCurve::make_blocks(std::string_view name_space, std::span<const TokenId> tokens,
                              uint32_t prompt_tokens) {
   blocks_.clear();
   uint64_t key = xxh3(std::as_bytes(std::span(name_space)));
-  const auto append = [&](uint64_t own_key, std::size_t count) {
+  const auto append = [&](uint64_t own_key, std::size_t count, uint32_t memory_tokens) {
     if (own_key > curve_.limit()) return;
-    blocks_.push_back({own_key, static_cast<uint32_t>(count), block_tokens_});
+    blocks_.push_back({own_key, static_cast<uint32_t>(count), memory_tokens});
   };
   const std::size_t tail = prompt_tokens % block_tokens_;
   for (std::size_t at = 0; at < tokens.size(); at += block_tokens_) {
     const std::span<const TokenId> rest = tokens.subspan(at);
-    if (tail > 0 && at + tail == prompt_tokens && rest.size() >= tail) {
-      append(xxh3(std::as_bytes(rest.first(tail)), key), tail);
+    if (tail > 0 && at + tail == prompt_tokens && rest.size() > tail) {
+      append(xxh3(std::as_bytes(rest.first(tail)), key), tail, 1);
     }
-    if (rest.size() < block_tokens_) break;
-    key = xxh3(std::as_bytes(rest.first(block_tokens_)), key);
-    append(key, block_tokens_);
+    const std::size_t count = std::min<std::size_t>(rest.size(), block_tokens_);
+    key = xxh3(std::as_bytes(rest.first(count)), key);
+    append(key, count, block_tokens_);
   }
 }
 

@@ -61,7 +61,8 @@ TEST(CacheCurve, CountsWhatEachRequestAskedForAndWhatItFound) {
   EXPECT_EQ(found.prompt_tokens, 200U);
   EXPECT_NEAR(found.hit_rate, 99.0 / 200, 1e-9);
   EXPECT_EQ(found.pool_tokens, 1024U * kBlock);
-  EXPECT_EQ(found.history_tokens, 7U * kBlock) << "six whole blocks and the prompt's end";
+  EXPECT_EQ(found.history_tokens, 7U * kBlock + 1)
+      << "six whole blocks, the one of the sequence's end, and a mark where the prompt ends";
   EXPECT_FALSE(found.enough);
   EXPECT_TRUE(found.points.empty());
   EXPECT_FALSE(bench.core->stats().predicted_hit_rates.has_value());
@@ -108,7 +109,7 @@ TEST(CacheCurve, AScoredPromptIsNoQuestionButCanBeFoundAfterwards) {
   scored.prompt_logprobs = 0;
   (void)bench.serve(scored);
   EXPECT_EQ(figures(bench).requests, 0U);
-  EXPECT_EQ(figures(bench).history_tokens, 4U * kBlock);
+  EXPECT_EQ(figures(bench).history_tokens, 5U * kBlock) << "and its answer, of which two tokens";
   (void)bench.serve(greedy(prompt, 0));
   add_traffic(bench, 99, 2);
   EXPECT_NEAR(figures(bench).predicted[3], 1.0 / 100, 1e-9);

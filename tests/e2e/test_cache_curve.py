@@ -35,7 +35,7 @@ def simulated(requests, path):
     """{tokens of memory: hit rate} by `pagewise simulate --curve`."""
     with path.open("w") as trace:
         for at, blocks in enumerate(requests):
-            line = {"timestamp": 1000 * at, "input_length": 512 * len(blocks), "output_length": 32, "hash_ids": blocks}
+            line = {"timestamp": 1000 * at, "input_length": 512 * len(blocks), "output_length": 1, "hash_ids": blocks}
             print(json.dumps(line), file=trace)
     done = subprocess.run([PROGRAM, "simulate", path, "--curve", "--scale-lengths", str(LENGTHS_DIVISOR), "--json"],
                           capture_output=True, text=True, timeout=60, check=True)
@@ -65,7 +65,8 @@ def served():
         print("CURVE_SEED", seed)
         requests, cached = made_requests(seed), []
         for blocks in requests:
-            answer = server.ok("/v1/completions", ask(sum(map(tokens_of, blocks), []), 2))
+            # One token is sampled and none computed behind the prompt: no block is begun for an answer.
+            answer = server.ok("/v1/completions", ask(sum(map(tokens_of, blocks), []), 1))
             cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
         yield server, requests, cached
 
