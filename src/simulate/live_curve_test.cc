@@ -9,6 +9,7 @@
 
 #include "base/prng.h"
 #include "simulate/curve.h"
+#include "simulate/machine.h"
 #include "simulate/replica.h"
 #include "workload/generators.h"
 
@@ -19,8 +20,8 @@ constexpr uint32_t kBlock = 32;
 
 ReplicaOptions machine(uint32_t blocks) {
   ReplicaOptions options;
-  options.block_tokens = kBlock;
-  options.blocks = blocks;
+  options.geometry = plain_geometry(options.calibration.kv_bytes_per_token, kBlock);
+  options.blocks = {blocks};
   options.engine.cache_curve = true;
   options.engine.queue_max = 1'000'000;
   return options;
@@ -58,8 +59,8 @@ std::unique_ptr<Replica> serve(const workload::Trace& trace, const ReplicaOption
     } else {
       EXPECT_TRUE(replica->run_until(request.arrival_ns));
     }
-    replica->offer(RequestId(id++), trace.prompt(request), request.output_tokens,
-                   request.arrival_ns);
+    replica->offer(RequestId(id++), trace.prompt(request), trace.pieces(request),
+                   request.output_tokens, request.arrival_ns);
   }
   EXPECT_TRUE(replica->finish());
   EXPECT_EQ(replica->measured().served, trace.requests().size());
