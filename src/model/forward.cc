@@ -206,7 +206,7 @@ void Forward::few_rows(const Context& context) {
     } else if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0 &&
                layer.qk_norm != QkNorm::kRow) {
       // Heads are whole panels: who computes a head also rotates and stores it.
-      const HeadShare share = head_share(layer, context);
+      const HeadShare share = head_share(layer, weights, context);
       project_heads(layer, weights, in, {0, rows_}, share, value_rest_.data());
       place_heads(layer, weights, {0, rows_}, share);
     } else {
@@ -229,8 +229,8 @@ void Forward::many_rows(const Context& context) {
     for (std::size_t r = rows.begin; r < rows.end; ++r) {
       apply_norm(weights_.layers[l].attention_norm, stream_row(r),
                  scratch.embedding.row(r - rows.begin));
-      scratch.embedding.quantize(r - rows.begin, &scratch.embedding_rest);
     }
+    scratch.embedding.quantize({0, rows.size()}, &scratch.embedding_rest);
     const LayerSpec& layer = spec_.layers[l];
     if (layer.latent) {
       latent_heads_tile(l, rows, scratch);
@@ -337,14 +337,12 @@ void Forward::attention_out_few(std::size_t l, uint32_t rows, const Context& con
 const Activations& Forward::quantized(Activations& shared, Activations& own, uint32_t rows,
                                       const Context& context) const {
   if (rows <= kSoloRows) {
-    for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t r = 0; r < rows; ++r)
       std::memcpy(own.row(r), shared.row(r), shared.columns() * sizeof(float));
-      own.quantize(r);
-    }
+    own.quantize({0, rows});
     return own;
   }
-  const Range mine = share_rows(context, rows);
-  for (std::size_t r = mine.begin; r < mine.end; ++r) shared.quantize(r);
+  shared.quantize(share_rows(context, rows));
   context.barrier();
   return shared;
 }
@@ -365,7 +363,7 @@ void Forward::finish_layer_tile(std::size_t l, Range rows, ThreadScratch& scratc
   const auto attention_out = [&] {
     Activations& attended = attended_[layer.group];
     if (layer.latent) expand_values(l, rows, {0, layer.heads}, scratch);
-    for (std::size_t r = rows.begin; r < rows.end; ++r) attended.quantize(r);
+    attended.quantize(rows);
     add_product(weights.output, weights.output_bias, attended, static_cast<uint32_t>(rows.begin),
                 rows, all_panels(weights.output), layer.post_norms, scratch.out.data());
     if (layer.post_norms) add_normed(weights.post_attention_norm, rows, scratch.out.data());
@@ -373,8 +371,8 @@ void Forward::finish_layer_tile(std::size_t l, Range rows, ThreadScratch& scratc
   if (!layer.parallel) attention_out();
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
     apply_norm(weights.ffn_norm, stream_row(r), scratch.embedding.row(r - rows.begin));
-    scratch.embedding.quantize(r - rows.begin);
   }
+  scratch.embedding.quantize({0, rows.size()});
   if (spec_.has_experts(layer)) {
     if (layer.parallel) attention_out();
     mix_experts_tile(weights.experts, rows, scratch);
@@ -399,8 +397,8 @@ void Forward::output_head(const Context& context) {
     const std::size_t count = std::min<std::size_t>(kTileRows, logits_rows_.size() - first);
     for (std::size_t r = 0; r < count; ++r) {
       apply_norm(weights_.output_norm, stream_row(first + r), normed.row(r));
-      normed.quantize(r);
     }
+    normed.quantize({0, count});
     float* const logits = logits_.data() + first * spec_.vocab_size;
     kernels::linear(weights_.head.linear, normed, {0, count}, panels, logits, spec_.vocab_size);
     for (std::size_t r = 0; r < count; ++r) {
@@ -566,18 +564,21 @@ Forward::Normed Forward::norm(const Norm& norm, uint32_t row_count, bool with_re
   Activations& out = solo ? own.embedding : normed_;
   Activations& rest = solo ? own.embedding_rest : normed_rest_;
   const Range rows = solo ? Range{0, row_count} : share_rows(context, row_count);
-  for (std::size_t r = rows.begin; r < rows.end; ++r) {
-    apply_norm(norm, stream_row(r), out.row(r));
-    out.quantize(r, with_rest ? &rest : nullptr);
-  }
+  for (std::size_t r = rows.begin; r < rows.end; ++r) apply_norm(norm, stream_row(r), out.row(r));
+  out.quantize(rows, with_rest ? &rest : nullptr);
   if (!solo) context.barrier();
   return {out, rest};
 }
 
 /// KV heads first, then query heads, as units of whole panels, dealt out by their cumulative cost:
-/// the unit that straddles a border goes where its middle lies.
-Forward::HeadShare Forward::head_share(const LayerSpec& spec, const Context& context) const {
-  const std::size_t kv_cost = spec.key_dim + spec.value_dim;
+/// the unit that straddles a border goes where its middle lies. V's weights are multiplied twice
+/// (Normed); few rows hide that behind reading them, which happens once.
+Forward::HeadShare Forward::head_share(const LayerSpec& spec, const LayerWeights& weights,
+                                       const Context& context) const {
+  const bool twice =
+      rows_ > kSoloRows && weights.value.linear.family() == kernels::LinearFamily::kInteger;
+  const std::size_t value_passes = twice ? 2 : 1;
+  const std::size_t kv_cost = spec.key_dim + value_passes * spec.value_dim;
   const std::size_t total = spec.kv_heads * kv_cost + std::size_t{spec.heads} * spec.key_dim;
   const auto owner = [&](std::size_t begin, std::size_t cost) {
     return (2 * begin + cost) * context.threads() / (2 * total);

@@ -168,7 +168,8 @@ class Forward {
                             uint32_t rows, const Context& context);
   void mix_experts_few(const ExpertWeights& weights, uint32_t rows, const Context& context);
   void mix_experts_tile(const ExpertWeights& weights, Range rows, ThreadScratch& scratch);
-  HeadShare head_share(const LayerSpec& spec, const Context& context) const;
+  HeadShare head_share(const LayerSpec& spec, const LayerWeights& weights,
+                       const Context& context) const;
   kernels::PagedLayer paged_layer(const LayerSpec& spec) const;
   float* stream_row(std::size_t row) { return stream_.data() + row * spec_.embedding; }
 

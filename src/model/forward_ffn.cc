@@ -125,7 +125,7 @@ void Forward::ffn_tile(const FeedForward& ffn, const Activations& in, uint32_t r
                outputs.size(), out.row(r) + outputs.begin);
     }
   }
-  for (std::size_t r = 0; r < rows; ++r) out.quantize(r);
+  out.quantize({0, rows});
 }
 
 void Forward::make_expert_scratch() {
@@ -251,9 +251,8 @@ void Forward::activate_experts_few(const ExpertWeights& weights, const Activatio
                  std::size_t{few_rows_max_} * spec_.experts.ffn, shared_activated_, 0);
   }
   context.barrier();
-  const Range own = share_rows(context, std::size_t{rows} * used);
-  for (std::size_t r = own.begin; r < own.end; ++r) expert_activated_.quantize(r);
-  for (std::size_t r = mine.begin; shared && r < mine.end; ++r) shared_activated_.quantize(r);
+  expert_activated_.quantize(share_rows(context, std::size_t{rows} * used));
+  if (shared) shared_activated_.quantize(mine);
   context.barrier();
 }
 

@@ -57,8 +57,8 @@ void Forward::latent_heads_few(std::size_t l, Normed in, const Context& context)
       float* const row = query_latent_.row(r);
       kernels::rms_norm(row, weights.query_norm.data(), spec_.latent.query_rank, spec_.norm_eps,
                         row);
-      query_latent_.quantize(r);
     }
+    query_latent_.quantize(mine);
     context.barrier();
     project(weights.query, {}, query_latent_, rows_, share(weights.query), latent_query_.data(),
             latent_query_stride_);
@@ -83,8 +83,8 @@ void Forward::latent_heads_tile(std::size_t l, Range rows, ThreadScratch& scratc
     for (std::size_t r = 0; r < count; ++r) {
       kernels::rms_norm(latents.row(r), weights.query_norm.data(), spec_.latent.query_rank,
                         spec_.norm_eps, latents.row(r));
-      latents.quantize(r);
     }
+    latents.quantize({0, count});
     project(weights.query, {}, latents, count, all_panels(weights.query), queries,
             latent_query_stride_);
   } else {
@@ -119,13 +119,13 @@ void Forward::absorb_queries(std::size_t l, Range rows, Range heads, ThreadScrat
             latent_query_.data() + r * latent_query_stride_ + h * latent.query_dim();
         std::memcpy(scratch.head_query.row(r - tile.begin), projected,
                     latent.plain_dims * sizeof(float));
-        scratch.head_query.quantize(r - tile.begin);
         float* const rotated = query_.data() + r * query_stride_ + h * layer.key_dim + latent.rank;
         std::memcpy(rotated, projected + latent.plain_dims, latent.rope_dims * sizeof(float));
         if (!layer.rope) continue;
         kernels::rope(rotated, 1, latent.rope_dims, layout_of(spec_.rope.kind), rope_,
                       positions_[r]);
       }
+      scratch.head_query.quantize({0, tile.size()});
       const Matrix& key_up = weights_.layers[l].latent.key_up[h];
       kernels::linear(key_up.linear, scratch.head_query, {0, tile.size()}, all_panels(key_up),
                       query_.data() + tile.begin * query_stride_ + h * layer.key_dim,
@@ -144,8 +144,8 @@ void Forward::expand_values(std::size_t l, Range rows, Range heads, ThreadScratc
         std::memcpy(scratch.head_latent.row(r - tile.begin),
                     latent_attended_.data() + r * latent_attended_stride_ + h * latent.rank,
                     latent.rank * sizeof(float));
-        scratch.head_latent.quantize(r - tile.begin);
       }
+      scratch.head_latent.quantize({0, tile.size()});
       const Matrix& value_up = weights_.layers[l].latent.value_up[h];
       kernels::linear(value_up.linear, scratch.head_latent, {0, tile.size()}, all_panels(value_up),
                       attended.row(tile.begin) + h * latent.value_dim, stride_of(attended));

@@ -159,20 +159,15 @@ class Runner {
     tile_.count = count;
     if (packed) return;
     const std::size_t tiles = register_tiles(count);
-    const F32 scale = hn::Set(DF(), shape_.scale);
     for (std::size_t i = 0; i < tiles; ++i) {
       const Range rows = split(count, i, tiles);
-      float* packed = tile_.q + rows.begin * shape_.key_dim;
+      const float* queries[kTileR] = {};
       for (std::size_t r = 0; r < rows.size(); ++r) {
         const TileRow& row = tile_.rows[rows.begin + r];
-        const float* from = q_ + row.row * q_stride_ + row.head * shape_.key_dim;
-        for (std::size_t d = 0; d < shape_.key_dim; d += kLanes) {
-          const std::size_t lanes = HWY_MIN(kLanes, shape_.key_dim - d);
-          alignas(64) float scaled[kLanes];
-          hn::Store(hn::Mul(load_first(from + d, lanes), scale), DF(), scaled);
-          for (std::size_t k = 0; k < lanes; ++k) packed[(d + k) * rows.size() + r] = scaled[k];
-        }
+        queries[r] = q_ + row.row * q_stride_ + row.head * shape_.key_dim;
       }
+      pack_queries(queries, rows.size(), shape_.key_dim, shape_.scale,
+                   tile_.q + rows.begin * shape_.key_dim);
     }
   }
 
@@ -517,12 +512,12 @@ void attention(AttentionPlan& plan, const PagedLayer& layer, const float* q, std
   PW_CHECK(!layer.latent ||
            (layer.value_dim <= layer.key_dim && layer.value_type == layer.key_type));
   PW_CHECK(context.threads() <= impl.limits.threads);
-  // Thread i takes the tasks that begin in the i-th part of the total cost.
+  // Thread i begins with the task that is nearest to the i-th part of the total cost.
   const auto first_task = [&](std::size_t i) {
     const uint64_t from = impl.cost_before.back() * i / context.threads();
-    return static_cast<std::size_t>(
-        std::lower_bound(impl.cost_before.begin(), impl.cost_before.end() - 1, from) -
-        impl.cost_before.begin());
+    auto task = std::lower_bound(impl.cost_before.begin(), impl.cost_before.end() - 1, from);
+    if (task != impl.cost_before.begin() && from - task[-1] < *task - from) --task;
+    return static_cast<std::size_t>(task - impl.cost_before.begin());
   };
   const Range tasks{first_task(context.index()), context.index() + 1 == context.threads()
                                                      ? impl.tasks.size()

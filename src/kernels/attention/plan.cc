@@ -126,9 +126,11 @@ bool AttentionPlanImpl::add_split_rows(const AttentionSlice& slice) {
   return true;
 }
 
-// In token x row products, plus the keys and values that pass by whatever the rows.
+// In token x row products, plus the keys and values that pass by whatever the rows, and what a row
+// costs whatever the tokens: its softmax's ends, and the merging of its state.
 uint64_t AttentionPlanImpl::cost(const AttentionTask& task) const {
   constexpr uint64_t kLoadCost = 8;
+  constexpr uint64_t kRowCost = 8;
   uint64_t cost = 0;
   for (uint32_t s = task.segment_begin; s < task.segment_end; ++s) {
     uint64_t tokens = 0;
@@ -138,7 +140,11 @@ uint64_t AttentionPlanImpl::cost(const AttentionTask& task) const {
       const uint32_t first = std::max(attention_begin(shape, slice.position), s * kSegmentTokens);
       if (first >= last) continue;
       tokens = std::max<uint64_t>(tokens, last - first);
-      cost += uint64_t{last - first} * slice.rows * group;
+      for (uint32_t position = slice.position; position < slice.position + slice.rows; ++position) {
+        const uint32_t begin = std::max(attention_begin(shape, position), s * kSegmentTokens);
+        const uint32_t end = std::min(position + 1, (s + 1) * kSegmentTokens);
+        if (begin < end) cost += uint64_t{end - begin + kRowCost} * group;
+      }
     }
     cost += tokens * kLoadCost;
   }

@@ -186,6 +186,41 @@ HWY_INLINE void widen_scales(QuantValues& values, std::size_t tokens, float* scr
   values.scales = scratch;
 }
 
+// Rows of a register tile, side by side: out[d][r] = rows[r][d] * scale. Turned over in squares of
+// four; more than four rows take two squares that overlap, fewer the same row several times, whose
+// surplus the next channel overwrites.
+HWY_INLINE void pack_queries(const float* const (&rows)[kTileR], std::size_t count,
+                             std::size_t key_dim, float scale, float* out) {
+  std::size_t d = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d4;
+  const auto factor = hn::Set(d4, scale);
+  const std::size_t whole = (count >= 4 ? key_dim : key_dim - 1) / 4 * 4;
+  const std::size_t squares = count > 4 ? 2 : 1;
+  for (; d < whole; d += 4) {
+    for (std::size_t square = 0; square < squares; ++square) {
+      const std::size_t first = square * (count - 4);
+      const auto load = [&](std::size_t i) {
+        return hn::Mul(hn::LoadU(d4, rows[HWY_MIN(first + i, count - 1)] + d), factor);
+      };
+      const auto row0 = load(0), row1 = load(1), row2 = load(2), row3 = load(3);
+      const auto low01 = hn::InterleaveLower(d4, row0, row1);  // channels 0 and 1 of rows 0 and 1
+      const auto high01 = hn::InterleaveUpper(d4, row0, row1);
+      const auto low23 = hn::InterleaveLower(d4, row2, row3);
+      const auto high23 = hn::InterleaveUpper(d4, row2, row3);
+      float* const to = out + d * count + first;
+      hn::StoreU(hn::ConcatLowerLower(d4, low23, low01), d4, to);
+      hn::StoreU(hn::ConcatUpperUpper(d4, low23, low01), d4, to + count);
+      hn::StoreU(hn::ConcatLowerLower(d4, high23, high01), d4, to + 2 * count);
+      hn::StoreU(hn::ConcatUpperUpper(d4, high23, high01), d4, to + 3 * count);
+    }
+  }
+#endif
+  for (; d < key_dim; ++d) {
+    for (std::size_t r = 0; r < count; ++r) out[d * count + r] = rows[r][d] * scale;
+  }
+}
+
 // scores[r][t] = sum over d, ascending, of key[d][t] * q[d][r], for T vectors of tokens.
 template <std::size_t R, std::size_t T, typename Keys>
 HWY_INLINE void score_tile(Keys keys, const float* q, std::size_t key_dim, float* scores,

@@ -80,6 +80,168 @@ void quantize_row(const float* x, std::size_t blocks, QuantGroup* groups, std::s
   }
 }
 
+#if HWY_TARGET == HWY_SCALAR
+void quantize_group(const float* x, std::size_t stride, std::size_t blocks, QuantGroup* groups,
+                    float* rest) {
+  for (std::size_t row = 0; row < kQuantRows; ++row) {
+    float* const rest_row = rest == nullptr ? nullptr : rest + row * stride;
+    quantize_row(x + row * stride, blocks, groups, row, rest_row);
+  }
+}
+#else
+
+// One lane a row of a group.
+using DRows = hn::FixedTag<float, kQuantRows>;
+using DRowsU = hn::RebindToUnsigned<DRows>;
+using FRows = hn::Vec<DRows>;
+using URows = hn::Vec<DRowsU>;
+using DBytes = hn::FixedTag<uint8_t, 16>;
+using Bytes = hn::Vec<DBytes>;
+
+// The larger of a vector's upper and lower half, until four lanes are left.
+template <typename D>
+HWY_INLINE FRows halved_max(D d, hn::Vec<D> values) {
+  if constexpr (hn::MaxLanes(D()) > kQuantRows) {
+    const hn::Half<D> half;
+    return halved_max(half, hn::Max(hn::UpperHalf(half, values), hn::LowerHalf(half, values)));
+  } else {
+    return values;
+  }
+}
+
+// Lane r: the largest lane of lanes[r].
+HWY_INLINE FRows largest_of_each(const FRows (&lanes)[kQuantRows]) {
+  const DRows d;
+  const FRows low = hn::Max(hn::InterleaveLower(d, lanes[0], lanes[1]),
+                            hn::InterleaveUpper(d, lanes[0], lanes[1]));
+  const FRows high = hn::Max(hn::InterleaveLower(d, lanes[2], lanes[3]),
+                             hn::InterleaveUpper(d, lanes[2], lanes[3]));
+  return hn::Max(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
+}
+
+// Lane r: the sum of the 16 signed bytes of quants[r].
+HWY_INLINE URows sums_of_each(const Bytes (&quants)[kQuantRows]) {
+  const DRowsU d;
+  const hn::Repartition<uint64_t, DBytes> d64;
+  hn::Vec<decltype(d64)> eights[kQuantRows];
+  for (std::size_t r = 0; r < kQuantRows; ++r)
+    eights[r] = hn::SumsOf8(hn::Xor(quants[r], hn::Set(DBytes(), 0x80)));
+  const URows low = hn::BitCast(d, hn::Or(eights[0], hn::ShiftLeft<32>(eights[1])));
+  const URows high = hn::BitCast(d, hn::Or(eights[2], hn::ShiftLeft<32>(eights[3])));
+  const URows sums =
+      hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
+  return hn::Sub(sums, hn::Set(d, 16 * 128));
+}
+
+// 16 numbers of [-127, 127], in N vectors, as bytes.
+template <std::size_t N>
+HWY_INLINE Bytes to_bytes(const I32 (&numbers)[N]) {
+  const hn::Rebind<int8_t, DI> d8;
+  if constexpr (N == 1) {
+    return hn::BitCast(DBytes(), hn::DemoteTo(d8, numbers[0]));
+  } else if constexpr (N == 2) {
+    const hn::FixedTag<int8_t, 16> both;
+    return hn::BitCast(
+        DBytes(), hn::Combine(both, hn::DemoteTo(d8, numbers[1]), hn::DemoteTo(d8, numbers[0])));
+  } else {
+    alignas(16) int8_t bytes[16];
+    for (std::size_t v = 0; v < N; ++v)
+      hn::StoreU(hn::DemoteTo(d8, numbers[v]), d8, bytes + v * kLanes);
+    return hn::Load(DBytes(), reinterpret_cast<const uint8_t*>(bytes));
+  }
+}
+
+// Words 0..3 of four rows' bytes to out[0..3]: [word][row].
+HWY_INLINE void store_words(const Bytes (&rows)[kQuantRows], int8_t (*out)[kQuantRows][4]) {
+  const DRowsU d;
+  const URows row0 = hn::BitCast(d, rows[0]), row1 = hn::BitCast(d, rows[1]);
+  const URows row2 = hn::BitCast(d, rows[2]), row3 = hn::BitCast(d, rows[3]);
+  const URows low01 = hn::InterleaveLower(d, row0, row1);  // words 0 and 1 of rows 0 and 1
+  const URows high01 = hn::InterleaveUpper(d, row0, row1);
+  const URows low23 = hn::InterleaveLower(d, row2, row3);
+  const URows high23 = hn::InterleaveUpper(d, row2, row3);
+  const auto store = [&](URows words, std::size_t k) {
+    hn::Store(words, d, reinterpret_cast<uint32_t*>(out[k]));
+  };
+  store(hn::ConcatLowerLower(d, low23, low01), 0);
+  store(hn::ConcatUpperUpper(d, low23, low01), 1);
+  store(hn::ConcatLowerLower(d, high23, high01), 2);
+  store(hn::ConcatUpperUpper(d, high23, high01), 3);
+}
+
+// The scales of a block of four rows, `stride` floats apart; `inverses` becomes 127 / amax, or 0.
+HWY_INLINE void scale_block(const float* x, std::size_t stride, QuantGroup& group,
+                            float* inverses) {
+  const DF df;
+  const DRows d;
+  FRows maxima[kQuantRows];
+  for (std::size_t r = 0; r < kQuantRows; ++r) {
+    F32 maximum = hn::Zero(df);
+    for (std::size_t i = 0; i < kQuantBlock; i += kLanes)
+      maximum = hn::Max(hn::Abs(hn::Load(df, x + r * stride + i)), maximum);
+    maxima[r] = halved_max(df, maximum);
+  }
+  const FRows amax = largest_of_each(maxima);
+  const auto nonzero = hn::Ge(amax, hn::Set(d, 1e-30f));
+  const FRows most = hn::Set(d, 127.0f);
+  hn::Store(hn::IfThenElseZero(nonzero, hn::Div(most, amax)), d, inverses);
+  hn::Store(hn::IfThenElseZero(nonzero, hn::Div(amax, most)), d, group.scales);
+}
+
+// What hangs on the scales; `rest`, unless it is null, is written like `x` is read.
+HWY_INLINE void round_block(const float* x, std::size_t stride, const float* inverses,
+                            QuantGroup& group, float* rest) {
+  const DF df;
+  const DRows d;
+  const hn::RebindToSigned<DRows> di;
+  const F32 least = hn::Set(df, -127.0f);
+  const F32 most = hn::Set(df, 127.0f);
+  Bytes quants[2][kQuantRows];  // of both halves
+  for (std::size_t r = 0; r < kQuantRows; ++r) {
+    const F32 inverse = hn::Set(df, inverses[r]);
+    for (std::size_t half = 0; half < 2; ++half) {
+      I32 rounded[kVectors];
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        const std::size_t at = r * stride + half * 16 + v * kLanes;
+        const F32 value = hn::Load(df, x + at);
+        rounded[v] = hn::NearestInt(hn::Min(hn::Max(hn::Mul(value, inverse), least), most));
+        if (rest == nullptr) continue;
+        const F32 kept = hn::Mul(hn::ConvertTo(df, rounded[v]), hn::Set(df, group.scales[r]));
+        hn::Store(hn::Sub(value, kept), df, rest + at);
+      }
+      quants[half][r] = to_bytes(rounded);
+    }
+  }
+  store_words(quants[0], group.quants);
+  store_words(quants[1], group.quants + 4);
+  const auto first = hn::BitCast(di, sums_of_each(quants[0]));
+  const auto all = hn::Add(first, hn::BitCast(di, sums_of_each(quants[1])));
+  hn::Store(hn::Mul(hn::Load(d, group.scales), hn::ConvertTo(d, all)), d, group.scaled_sums);
+  const auto zero = hn::Zero(di);
+  hn::Store(hn::Sub(zero, hn::ShiftLeft<7>(all)), di, group.offset_sums);
+  hn::Store(hn::Sub(zero, hn::ShiftLeft<7>(first)), di, group.half_offset_sums);
+}
+
+// quantize_row() of a whole group's rows: the same operations on the same values, with rows side by
+// side where one alone goes through a chain of single numbers. Scales come first, some blocks at a
+// time, because two divisions in front of each block's rounding are what everything waits for.
+// `x` and `rest` are the first row's, the others `stride` floats behind.
+void quantize_group(const float* x, std::size_t stride, std::size_t blocks, QuantGroup* groups,
+                    float* rest) {
+  constexpr std::size_t kBlocks = 16;
+  alignas(16) float inverses[kBlocks * kQuantRows];
+  for (std::size_t begin = 0; begin < blocks; begin += kBlocks) {
+    const std::size_t end = HWY_MIN(begin + kBlocks, blocks);
+    for (std::size_t b = begin; b < end; ++b)
+      scale_block(x + b * kQuantBlock, stride, groups[b], inverses + (b - begin) * kQuantRows);
+    for (std::size_t b = begin; b < end; ++b) {
+      round_block(x + b * kQuantBlock, stride, inverses + (b - begin) * kQuantRows, groups[b],
+                  rest == nullptr ? nullptr : rest + b * kQuantBlock);
+    }
+  }
+}
+#endif
+
 }  // namespace HWY_NAMESPACE
 }  // namespace pagewise::kernels
 HWY_AFTER_NAMESPACE();
@@ -88,6 +250,7 @@ HWY_AFTER_NAMESPACE();
 namespace pagewise::kernels {
 
 HWY_EXPORT(quantize_row);
+HWY_EXPORT(quantize_group);
 
 Activations::Activations(std::size_t rows, std::size_t columns)
     : rows_(rows),
@@ -103,6 +266,23 @@ void Activations::quantize(std::size_t r, Activations* rest) {
   (row(r), blocks_, group(r / kQuantRows), r % kQuantRows,
    rest == nullptr ? nullptr : rest->row(r));
   if (rest != nullptr) rest->quantize(r);
+}
+
+void Activations::quantize(Range rows, Activations* rest) {
+  PW_CHECK(rows.end <= rows_);
+  PW_CHECK(rest == nullptr || (rows.end <= rest->rows_ && columns_ == rest->columns_));
+  std::size_t r = rows.begin;
+  while (r < rows.end) {
+    if (r % kQuantRows != 0 || rows.end - r < kQuantRows) {
+      quantize(r, rest);
+      ++r;
+      continue;
+    }
+    HWY_DYNAMIC_DISPATCH(quantize_group)
+    (row(r), stride_, blocks_, group(r / kQuantRows), rest == nullptr ? nullptr : rest->row(r));
+    if (rest != nullptr) rest->quantize(Range{r, r + kQuantRows});
+    r += kQuantRows;
+  }
 }
 
 }  // namespace pagewise::kernels

@@ -54,6 +54,9 @@ class Activations {
   /// `rest`, of the same number of columns, may be given: its row `r` becomes what the int8 form
   /// leaves over of this one, quantised in its turn.
   void quantize(std::size_t r, Activations* rest = nullptr);
+  /// The same of each of `rows`, and the same bytes. Whole groups of four rows take a third of the
+  /// time.
+  void quantize(Range rows, Activations* rest = nullptr);
 
   /// The int8 form of rows [4 g, 4 g + 4): [blocks].
   QuantGroup* group(std::size_t g) { return groups_.data() + g * blocks_; }

@@ -83,9 +83,7 @@ Activations random_activations(Prng& prng, std::size_t rows, std::size_t columns
   return x;
 }
 
-void quantize_all(Activations& x) {
-  for (std::size_t r = 0; r < x.rows(); ++r) x.quantize(r);
-}
+void quantize_all(Activations& x) { x.quantize(Range{0, x.rows()}); }
 
 struct Shape {
   std::size_t outputs;
@@ -375,6 +373,52 @@ TEST(Activations, QuantiseEachBlockAsTheReferenceDoes) {
       }
     }
   });
+}
+
+TEST(Activations, LinearRule1_AGroupOfRowsIsQuantisedToTheBytesOfEachRowAlone) {
+  const uint64_t seed = 21;
+  RecordProperty("seed", static_cast<int>(seed));
+  Prng prng(seed);
+  for (int round = 0; round < 40; ++round) {
+    const std::size_t rows = 1 + prng.below(13);
+    const std::size_t columns = 1 + prng.below(200);
+    Activations alone = random_activations(prng, rows, columns);
+    for (std::size_t r = 0; r < rows; ++r) {
+      float* const row = alone.row(r);
+      if (prng.below(4) == 0) std::fill_n(row, std::min(columns, kQuantBlock), 0.0f);
+      if (prng.below(4) == 0) row[prng.below(columns)] = 1e-31f;
+      if (prng.below(8) == 0) row[prng.below(columns)] = INFINITY;
+      if (prng.below(8) == 0) row[prng.below(columns)] = NAN;
+    }
+    const std::size_t begin = prng.below(rows);
+    const std::size_t end = begin + 1 + prng.below(rows - begin);
+    on_each_isa([&](bool) {
+      Activations alone_rest(rows, columns);
+      Activations together(rows, columns);
+      Activations together_rest(rows, columns);
+      for (std::size_t r = 0; r < rows; ++r) std::copy_n(alone.row(r), columns, together.row(r));
+      for (std::size_t r = begin; r < end; ++r) alone.quantize(r, &alone_rest);
+      together.quantize(Range{begin, end}, &together_rest);
+      const auto expect_equal = [&](const Activations& a, const Activations& b) {
+        for (std::size_t r = begin; r < end; ++r) {
+          ASSERT_EQ(0, std::memcmp(a.row(r), b.row(r), columns * sizeof(float))) << "row " << r;
+          const std::size_t lane = r % kQuantRows;
+          for (std::size_t block = 0; block < a.blocks(); ++block) {
+            const QuantGroup& x = a.group(r / kQuantRows)[block];
+            const QuantGroup& y = b.group(r / kQuantRows)[block];
+            for (std::size_t k = 0; k < kQuantBlock / 4; ++k)
+              ASSERT_EQ(0, std::memcmp(x.quants[k][lane], y.quants[k][lane], 4)) << "row " << r;
+            ASSERT_EQ(0, std::memcmp(&x.scales[lane], &y.scales[lane], sizeof(float)));
+            ASSERT_EQ(0, std::memcmp(&x.scaled_sums[lane], &y.scaled_sums[lane], sizeof(float)));
+            ASSERT_EQ(x.offset_sums[lane], y.offset_sums[lane]);
+            ASSERT_EQ(x.half_offset_sums[lane], y.half_offset_sums[lane]);
+          }
+        }
+      };
+      expect_equal(alone, together);
+      expect_equal(alone_rest, together_rest);
+    });
+  }
 }
 
 TEST(Activations, ValuesThatAreNotFiniteStayInRange) {
