@@ -28,6 +28,12 @@ uint64_t bytes_of(const Activations& rows) {
          groups * rows.blocks() * sizeof(kernels::QuantGroup);
 }
 
+/// The panels that `heads` of `dim` outputs each lie in. All heads may end within a panel; a part
+/// of them never does (few_rows checks).
+Range panels_of(Range heads, std::size_t dim) {
+  return {heads.begin * dim / kPanelOutputs, (heads.end * dim + kPanelOutputs - 1) / kPanelOutputs};
+}
+
 kernels::RopeTable make_rope(const RopeSpec& rope, const ModelWeights& weights,
                              uint32_t context_max) {
   std::vector<double> frequencies;
@@ -200,13 +206,18 @@ void Forward::few_rows(const Context& context) {
   for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
     const LayerSpec& layer = spec_.layers[l];
     const LayerWeights& weights = weights_.layers[l];
+    // Heads are whole panels: who computes a head also rotates and stores it.
+    const bool by_heads = !layer.latent && layer.key_dim % kPanelOutputs == 0 &&
+                          layer.value_dim % kPanelOutputs == 0 && layer.qk_norm != QkNorm::kRow;
+    const HeadShare share = by_heads ? head_share(layer, weights, context) : HeadShare();
+    if (by_heads) {
+      fetch(weights.query, rows_, panels_of(share.query_heads, layer.key_dim));
+      fetch(weights.key, rows_, panels_of(share.kv_heads, layer.key_dim));
+    }
     const Normed in = norm(weights.attention_norm, rows_, true, context);
     if (layer.latent) {
       latent_heads_few(l, in, context);
-    } else if (layer.key_dim % kPanelOutputs == 0 && layer.value_dim % kPanelOutputs == 0 &&
-               layer.qk_norm != QkNorm::kRow) {
-      // Heads are whole panels: who computes a head also rotates and stores it.
-      const HeadShare share = head_share(layer, weights, context);
+    } else if (by_heads) {
       project_heads(layer, weights, in, {0, rows_}, share, value_rest_.data());
       place_heads(layer, weights, {0, rows_}, share);
     } else {
@@ -302,6 +313,8 @@ void Forward::finish_layer_few(std::size_t l, uint32_t rows, const Context& cont
   const LayerWeights& weights = weights_.layers[l];
   // Side by side, feed-forward reads the stream before anything joins it.
   if (!layer.parallel) attention_out_few(l, rows, context);
+  const Matrix& first = weights.ffn.gate.linear.outputs() != 0 ? weights.ffn.gate : weights.ffn.up;
+  fetch(first, rows, context.share(first.linear.panels()));
   const Activations& in = norm(weights.ffn_norm, rows, false, context).rows;
   if (spec_.has_experts(layer)) {
     activate_experts_few(weights.experts, in, rows, context);
@@ -311,6 +324,7 @@ void Forward::finish_layer_few(std::size_t l, uint32_t rows, const Context& cont
   }
   activate_few(weights.ffn, in, {0, rows}, context.share(weights.ffn.up.linear.panels()), 0,
                activated_, 0);
+  fetch(weights.ffn.down, rows, context.share(weights.ffn.down.linear.panels()));
   context.barrier();
   if (layer.parallel) attention_out_few(l, rows, context);
   add_product(weights.ffn.down, {},
@@ -326,6 +340,7 @@ void Forward::attention_out_few(std::size_t l, uint32_t rows, const Context& con
     expand_values(l, {0, rows}, context.share(spec_.layers[l].heads), threads_[context.index()]);
     context.barrier();
   }
+  fetch(weights.output, rows, context.share(weights.output.linear.panels()));
   add_product(weights.output, weights.output_bias,
               quantized(attended_[group], threads_[context.index()].attended[group], rows, context),
               0, {0, rows}, context.share(weights.output.linear.panels()),
@@ -345,6 +360,12 @@ const Activations& Forward::quantized(Activations& shared, Activations& own, uin
   shared.quantize(share_rows(context, rows));
   context.barrier();
   return shared;
+}
+
+/// Few rows are done as fast as weights can be read, and while no product runs none are: asks for
+/// the first of those that come next.
+void Forward::fetch(const Matrix& matrix, uint32_t rows, Range panels) const {
+  if (rows <= kSoloRows) kernels::prefetch(matrix.linear, panels);
 }
 
 /// The barrier behind a product. A norm behind it needs whole rows, so one meeting more.
@@ -421,11 +442,6 @@ void Forward::embed(Range rows) {
 /// Row i of `in` is row rows.begin + i of the step. `value_rest` is scratch for rows.size() rows.
 void Forward::project_heads(const LayerSpec& spec, const LayerWeights& weights, Normed in,
                             Range rows, HeadShare share, float* value_rest) {
-  // All heads may end within a panel; a part of them never does (few_rows checks).
-  const auto panels_of = [](Range heads, std::size_t dim) {
-    return Range{heads.begin * dim / kPanelOutputs,
-                 (heads.end * dim + kPanelOutputs - 1) / kPanelOutputs};
-  };
   if (!share.query_heads.empty()) {
     project(weights.query, weights.query_bias, in.rows, rows.size(),
             panels_of(share.query_heads, spec.key_dim), query_.data() + rows.begin * query_stride_,

@@ -146,6 +146,7 @@ class Forward {
                     std::size_t out_row);
   const kernels::Activations& quantized(kernels::Activations& shared, kernels::Activations& own,
                                         uint32_t rows, const Context& context) const;
+  void fetch(const Matrix& matrix, uint32_t rows, Range panels) const;
   void meet_and_norm(const Norm& post_norm, uint32_t rows, const Context& context);
   void ffn_tile(const FeedForward& ffn, const kernels::Activations& in, uint32_t rows,
                 ThreadScratch& scratch, kernels::Activations& out);

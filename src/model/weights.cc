@@ -19,8 +19,9 @@ using kernels::AlignedArray;
 /// Reads tensors by name and keeps count of what is done.
 class Loader {
  public:
-  Loader(const gguf::File& file, const ModelSpec& spec, const std::function<void(double)>& progress)
-      : file_(file), spec_(spec), progress_(progress) {}
+  Loader(const gguf::File& file, const ModelSpec& spec, const std::function<void(double)>& progress,
+         kernels::WeightArena& arena)
+      : file_(file), spec_(spec), progress_(progress), arena_(arena) {}
 
   Result<Matrix> matrix(const std::string& name) { return matrix(name, {0, find(name).rows()}); }
 
@@ -32,11 +33,13 @@ class Loader {
     const uint64_t row_bytes = kernels::row_bytes(tensor.type, tensor.columns());
     std::span<const std::byte> data =
         file_.data(tensor).subspan(rows.begin * row_bytes, rows.size() * row_bytes);
-    if (!kernels::linear_packs(tensor.type)) {
-      out.raw = copy(data);
-      data = {out.raw.data(), out.raw.size()};
+    if (!kernels::linear_packs(tensor.type) && !data.empty()) {
+      const std::span<uint8_t> kept = arena_.take(data.size());
+      std::memcpy(kept.data(), data.data(), data.size());
+      data = std::as_bytes(kept);
     }
-    auto packed = kernels::LinearWeights::pack(tensor.type, rows.size(), tensor.columns(), data);
+    auto packed =
+        kernels::LinearWeights::pack(tensor.type, rows.size(), tensor.columns(), data, &arena_);
     if (!packed) return named(name, packed.error());
     out.linear = std::move(*packed);
     bytes_ += out.linear.bytes();
@@ -61,7 +64,7 @@ class Loader {
     }
     Matrix out;
     auto packed = kernels::LinearWeights::pack(TensorType::kF32, row.size(), rows.size(),
-                                               std::as_bytes(std::span(turned)));
+                                               std::as_bytes(std::span(turned)), &arena_);
     if (!packed) return named(name, packed.error());
     out.linear = std::move(*packed);
     bytes_ += out.linear.bytes();
@@ -152,6 +155,7 @@ class Loader {
   const gguf::File& file_;
   const ModelSpec& spec_;
   const std::function<void(double)>& progress_;
+  kernels::WeightArena& arena_;
   uint64_t bytes_done_ = 0;
   uint64_t bytes_ = 0;
 };
@@ -310,8 +314,8 @@ Status load_feed_forward(Loader& loader, const std::string& prefix, const LayerS
 
 Result<ModelWeights> load(const gguf::File& file, const ModelSpec& spec,
                           const std::function<void(double)>& progress) {
-  Loader loader(file, spec, progress);
   ModelWeights out;
+  Loader loader(file, spec, progress, out.arena);
   PW_RETURN_IF_ERROR(loader.embeddings("token_embd.weight", spec.tied_head, out));
   if (!spec.tied_head) {
     PW_ASSIGN_OR_RETURN(out.head, loader.matrix("output.weight"));

@@ -15,16 +15,15 @@
 #include "gguf/gguf.h"
 #include "kernels/aligned.h"
 #include "kernels/linear/linear.h"
+#include "kernels/linear/weight_arena.h"
 #include "kernels/to_float.h"
 #include "model/spec.h"
 
 namespace pagewise::model {
 
-/// A matrix of the file. Owns the bytes that LinearWeights only views: those of types it does not
-/// pack.
+/// A matrix of the file; its bytes stand in ModelWeights::arena.
 struct Matrix {
   kernels::LinearWeights linear;
-  kernels::AlignedArray<std::byte> raw;
 };
 
 /// Weights of a norm of [embedding]. Without any, what is normed stays as it is.
@@ -80,6 +79,7 @@ struct LayerWeights {
 
 /// Thread: immutable after load.
 struct ModelWeights {
+  kernels::WeightArena arena;  // of all matrices, in the order in which a step reads them
   /// [vocab_size][embedding] in the file's own type, one row decoded at a time. Empty when the
   /// output head is tied to it and packed: rows are then read back from the panels, because of all
   /// tensors this is the one that is too large to hold twice.

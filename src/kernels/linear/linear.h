@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "kernels/aligned.h"
 #include "kernels/linear/activations.h"
+#include "kernels/linear/weight_arena.h"
 #include "kernels/range.h"
 #include "kernels/to_float.h"
 
@@ -44,11 +45,12 @@ class LinearWeights {
   LinearWeights() = default;
 
   /// `data`: [outputs][columns] in `type`, row-major, as GGUF stores a matrix of shape [columns,
-  /// outputs]. Tuned types are copied; of others a view is kept, so `data` must outlive the weights
-  /// then. Errors: kUnsupported naming the type; kMalformed when `columns` is no whole
-  /// number of blocks or `data` has another size than the shape asks for.
+  /// outputs]. Tuned types are copied, into `arena` where one is given (it must outlive the weights
+  /// then); of others a view is kept, so `data` must outlive the weights. Errors: kUnsupported
+  /// naming the type; kMalformed when `columns` is no whole number of blocks or `data` has another
+  /// size than the shape asks for.
   static Result<LinearWeights> pack(TensorType type, std::size_t outputs, std::size_t columns,
-                                    std::span<const std::byte> data);
+                                    std::span<const std::byte> data, WeightArena* arena = nullptr);
 
   TensorType type() const { return type_; }
   LinearFamily family() const { return linear_family(type_); }
@@ -76,7 +78,8 @@ class LinearWeights {
   std::size_t panel_bytes_ = 0;
   std::size_t raw_row_bytes_ = 0;
   ToFloat to_float_ = nullptr;
-  AlignedArray<uint8_t> packed_;
+  AlignedArray<uint8_t> own_;  // empty with an arena
+  std::span<uint8_t> packed_;
   std::span<const std::byte> raw_;
 };
 
@@ -87,5 +90,9 @@ class LinearWeights {
 /// KiB of stack for types that are decoded.
 void linear(const LinearWeights& weights, const Activations& activations, Range rows, Range panels,
             float* out, std::size_t out_stride);
+
+/// Asks for the beginning of `panels`, which linear() is about to read, in the second-level cache.
+/// Between two products (barriers, norms, quantising) memory has nothing to do otherwise.
+void prefetch(const LinearWeights& weights, Range panels);
 
 }  // namespace pagewise::kernels
