@@ -114,7 +114,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : server_(std::move(server)),
         socket_(std::move(socket)),
         wake_timer_(*server_->io),
-        watchdog_(*server_->io) {}
+        look_timer_(*server_->io),
+        watchdog_(*server_->io) {
+    error_code ignored;
+    socket_.non_blocking(true, ignored);  // send() tries before it waits
+  }
 
   ~Connection() { server_->connection_gone(this); }
 
@@ -284,7 +288,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       outcome_ = handle_guarded(std::move(request));
     } else {
       hand_to_worker(std::move(request));
-      while (!outcome_) co_await wait(SteadyTime::max());
+      while (!outcome_) co_await wait();
     }
     Outcome outcome = *std::exchange(outcome_, std::nullopt);
     if (auto* response = std::get_if<HttpResponse>(&outcome)) {
@@ -354,14 +358,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
       }
       if (!out.empty()) alive = co_await send(out);
       if (alive && !ended) {
-        const SteadyTime until = progress.look_again_at == 0
-                                     ? SteadyTime::max()
-                                     : asio::steady_timer::clock_type::now() +
-                                           std::chrono::nanoseconds(std::max<TimeNs>(
-                                               progress.look_again_at - server_->clock.now(), 0));
-        co_await wait(until);
+        if (progress.look_again_at != 0) look_again(progress.look_again_at);
+        co_await wait();
       }
     }
+    look_timer_.cancel();
+    look_at_.reset();
     if (!ended) exchange.cancel();
     co_await unwatch_peer();
     co_return ended&& alive && !peer_gone_ && keep_alive_ && !(streaming && is_http_1_0_);
@@ -406,8 +408,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     co_return sent;
   }
 
+  /// What the system takes at once, and that is nearly always all, needs neither the watchdog nor a
+  /// turn of the event loop: both cost more than the event of a token does.
   asio::awaitable<bool> send(std::string_view bytes) {
     error_code error;
+    bytes.remove_prefix(socket_.write_some(asio::buffer(bytes.data(), bytes.size()), error));
+    if (error && error != asio::error::would_block) co_return false;
+    if (bytes.empty()) co_return true;
+    error.clear();
     arm(std::chrono::seconds(server_->options.stalled_s_max));
     auto source = asio::buffer(bytes.data(), bytes.size());
     auto token = asio::redirect_error(asio::use_awaitable, error);
@@ -418,14 +426,30 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Waiting.
 
-  asio::awaitable<void> wait(SteadyTime until) {
+  /// Until wake().
+  asio::awaitable<void> wait() {
     if (!woken_) {
       error_code ignored;
-      wake_timer_.expires_at(until);
+      wake_timer_.expires_at(SteadyTime::max());
       auto token = asio::redirect_error(asio::use_awaitable, ignored);
       co_await wake_timer_.async_wait(token);
     }
     woken_ = false;
+  }
+
+  /// Wakes at that time, or earlier: a timer that runs is not set anew for a later time, which
+  /// every token would ask for. Who is woken finds nothing to do then, and asks again.
+  void look_again(TimeNs at) {
+    if (look_at_ && *look_at_ <= at) return;
+    look_at_ = at;
+    look_timer_.expires_after(
+        std::chrono::nanoseconds(std::max<TimeNs>(at - server_->clock.now(), 0)));
+    look_timer_.async_wait([weak = weak_from_this()](error_code error) {
+      const auto self = weak.lock();
+      if (error || self == nullptr) return;
+      self->look_at_.reset();
+      self->wake();
+    });
   }
 
   /// A disconnect is only seen with a read pending (C07): what arrives early is kept for the next
@@ -450,7 +474,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     unwatching_ = true;
     error_code ignored;
     if (watching_) socket_.cancel(ignored);
-    while (watching_) co_await wait(SteadyTime::max());
+    while (watching_) co_await wait();
     unwatching_ = false;
   }
 
@@ -474,6 +498,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   tcp::socket socket_;
   beast::flat_buffer buffer_;
   asio::steady_timer wake_timer_;
+  asio::steady_timer look_timer_;
+  std::optional<TimeNs> look_at_;  // when look_timer_ fires, if it runs
   asio::steady_timer watchdog_;
   uint64_t watchdog_turn_ = 0;
   std::optional<Outcome> outcome_;

@@ -39,13 +39,17 @@ void append_one_line(std::string& out, std::string_view text) {
 }  // namespace
 
 void append_event(std::string& out, std::string_view name, const json::value& data) {
+  append_event_text(out, name, json::serialize(data));
+}
+
+void append_event_text(std::string& out, std::string_view name, std::string_view text) {
   if (!name.empty()) {
     out += "event: ";
     out += name;
     out += '\n';
   }
   out += "data: ";
-  append_one_line(out, json::serialize(data));
+  append_one_line(out, text);
   out += "\n\n";
 }
 

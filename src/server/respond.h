@@ -112,5 +112,7 @@ std::unique_ptr<WholeWriter> make_whole_writer(ResponseContext context);
 
 /// "event: NAME\n" (unless empty), "data: JSON\n\n".
 void append_event(std::string& out, std::string_view name, const json::value& data);
+/// The same of data that is JSON text already.
+void append_event_text(std::string& out, std::string_view name, std::string_view text);
 
 }  // namespace pagewise::server

@@ -266,6 +266,31 @@ TEST(OpenAiLogprobs, GiveBytesInChatAndOffsetsInCompletions) {
   EXPECT_TRUE(lists.at("top_logprobs").at(0).as_object().contains("bytes:\\xe2"));
 }
 
+// Plain text has a short way of its own to its bytes; with log-probabilities it takes the long one.
+TEST(OpenAiStream, WritesPlainTextAsTheSameChunkThatLogprobsWouldStandIn) {
+  const std::string_view piece = "say \"a\\b\"\n\t\x01 \u00e9 \U0001F600 </s>";
+  for (const Format format : {Format::kChat, Format::kCompletion}) {
+    for (const bool usage : {false, true}) {
+      ResponseContext setup = context(format);
+      setup.include_usage = usage;
+      setup.choices = 2;
+      Delta delta = with_token(piece, "a", -0.5F);
+      delta.choice = 1;
+      const auto chunk = [&](bool logprobs) {
+        setup.logprobs = logprobs;
+        const auto events = split(stream(setup, {delta}, 1));
+        // Behind what begins a chat's two choices.
+        return events[format == Format::kChat ? 2 : 0].data;
+      };
+      json::value with = *parse_json(chunk(true));
+      json::value& logprobs = with.at("choices").at(0).at("logprobs");
+      EXPECT_FALSE(logprobs.is_null());
+      logprobs = nullptr;
+      EXPECT_EQ(chunk(false), json::serialize(with));
+    }
+  }
+}
+
 TEST(CompletionStream, UsesTheSameObjectAsTheWholeAnswer) {
   const auto events = split(
       stream(context(Format::kCompletion), {text("x", 1), text("", 1, FinishReason::kLength)}, 1));

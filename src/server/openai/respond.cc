@@ -76,7 +76,16 @@ class ThoughtTokens {
   std::vector<uint32_t> of_choice_;
 };
 
-/// Chunks of both routes; they differ in the object's name and in the shape of a choice.
+/// What all chunks of an answer begin with, up to their choices.
+std::string chunk_head(const ResponseContext& context, std::string_view object) {
+  std::string out = json::serialize(envelope(context, object));
+  out.pop_back();
+  return out + ",\"choices\":[";
+}
+
+/// Chunks of both routes; they differ in the object's name and in the shape of a choice. There is
+/// one a token, and most are plain text: what does not change is written once, and nothing is built
+/// for them but their bytes.
 class ChunkStream final : public StreamWriter {
  public:
   explicit ChunkStream(ResponseContext context)
@@ -85,7 +94,8 @@ class ChunkStream final : public StreamWriter {
                   CompletionLogprobs(*context_.tokenizer)),
         echo_assemblers_(context_.echo.size()),
         texts_(std::size_t{context_.prompts} * context_.choices, AnswerText(context_)),
-        ids_(call_ids(context_)) {}
+        ids_(call_ids(context_)),
+        head_(chunk_head(context_, object_name())) {}
 
   void admitted(uint32_t prompt, const Admission& total, std::string& out) override {
     admission_ = total;
@@ -147,6 +157,10 @@ class ChunkStream final : public StreamWriter {
     for (const CallEvent& event : events) {
       if (event.kind == CallEvent::Kind::kEnd) continue;
       if (event.kind == CallEvent::Kind::kStart) ++calls;
+      if (event.kind == CallEvent::Kind::kText && !untold) {
+        append_text(delta.choice, event.text, out);
+        continue;
+      }
       json::object choice = event.kind == CallEvent::Kind::kText
                                 ? text_choice(delta, event.text, untold)
                                 : call_choice(delta, event, calls - 1, untold);
@@ -233,13 +247,30 @@ class ChunkStream final : public StreamWriter {
     return choice;
   }
 
-  void append_chunk(json::object choice, std::string& out) const {
-    json::object chunk = envelope(context_, object_name());
-    chunk["choices"] = json::array{std::move(choice)};
+  /// completion_choice() or chat_choice() of nothing but text.
+  void append_text(uint32_t index, std::string_view text, std::string& out) const {
+    const bool chat = context_.format == Format::kChat;
+    std::string choice = "{\"index\":" + std::to_string(index);
+    choice += chat ? ",\"delta\":{\"content\":" : ",\"text\":";
+    choice += json::serialize(json::string_view(text.data(), text.size()));
+    choice += chat ? "}" : "";
+    choice += ",\"logprobs\":null,\"finish_reason\":null}";
+    append_chunk_text(choice, out);
+  }
+
+  void append_chunk(const json::object& choice, std::string& out) const {
+    append_chunk_text(json::serialize(choice), out);
+  }
+
+  void append_chunk_text(std::string_view choice, std::string& out) const {
+    std::string chunk;
+    chunk.reserve(head_.size() + choice.size() + 32);
+    chunk += head_;
+    chunk += choice;
     // With include_usage all chunks but the last carry a null; without it the key does not appear
     // (C14).
-    if (context_.include_usage) chunk["usage"] = nullptr;
-    append_event(out, "", chunk);
+    chunk += context_.include_usage ? "],\"usage\":null}" : "]}";
+    append_event_text(out, "", chunk);
   }
 
   const ResponseContext context_;
@@ -249,6 +280,7 @@ class ChunkStream final : public StreamWriter {
   ThoughtTokens thoughts_;
   std::vector<AnswerText> texts_;  // by index
   IdSource ids_;
+  const std::string head_;
 };
 
 class WholeAnswer final : public WholeWriter {
