@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many streams at once to a server with the OpenAI API, with a time stamp for each piece.
 
-The client shares the cores with what it measures, so it does little while streams run: it keeps lines with their time
-and reads them when all have ended.
+The client shares the cores with what it measures, so it does little while streams run: it keeps what each read of a
+socket gives with its time, and looks into it when all have ended.
 """
 
-import asyncio
+import contextlib
 import dataclasses
 import json
+import select
+import socket
 import sys
 import time
 
@@ -51,38 +53,57 @@ def body_of(request, model):
 def generate(port, requests, model, limit_s=None, at=None):
     """Timings of all requests, sent at once, or each so many seconds after the first as `at` has it. After `limit_s`
     seconds those still running are given up."""
-    return asyncio.run(generate_all(port, requests, model, limit_s, at))
+    wires = [wire_of(request, model) for request in requests]
+    sent, reads = exchange(port, wires, at or [0.0] * len(wires), limit_s)
+    return [timing_of(when, lines_of(received)) for when, received in zip(sent, reads)]
 
 
-async def generate_all(port, requests, model, limit_s, at=None):
-    lines = [[] for _ in requests]
-    sent = [0.0] * len(requests)
-    bodies = [json.dumps(body_of(request, model)).encode() for request in requests]
-    begin = time.perf_counter()
+def wire_of(request, model):
+    body = json.dumps(body_of(request, model)).encode()
+    path = b"/v1/completions" if request.messages is None else b"/v1/chat/completions"
+    return (b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n" % (path, len(body)) + body)
 
-    async def one(index):
-        if at:
-            await asyncio.sleep(begin + at[index] - time.perf_counter())
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
-        sent[index] = time.perf_counter()
-        path = b"/v1/completions" if requests[index].messages is None else b"/v1/chat/completions"
-        writer.write(b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-                     b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (path, len(bodies[index])) + bodies[index])
-        try:
-            while line := await reader.readline():
-                lines[index].append((time.perf_counter(), line))
-        finally:
-            writer.close()
 
-    tasks = [asyncio.create_task(one(index)) for index in range(len(requests))]
-    _, late = await asyncio.wait(tasks, timeout=limit_s)
-    for task in late:
-        task.cancel()
-    await asyncio.gather(*late, return_exceptions=True)
-    for task in tasks:
-        if task not in late:
-            task.result()  # raises what went wrong
-    return [timing_of(when, received) for when, received in zip(sent, lines)]
+def exchange(port, wires, at, limit_s):
+    """When each was sent, and what its connection gave until it ended or the time was up: [(time, bytes)]"""
+    now, begin = time.perf_counter, time.perf_counter()
+    end = begin + limit_s if limit_s is not None else float("inf")
+    sent, reads = [0.0] * len(wires), [[] for _ in wires]
+    to_send = sorted(range(len(wires)), key=at.__getitem__, reverse=True)
+    running = {}  # by descriptor: (index, connection)
+    with contextlib.ExitStack() as opened:
+        poll = opened.enter_context(select.epoll())
+        while to_send or running:
+            while to_send and begin + at[to_send[-1]] <= now():
+                index = to_send.pop()
+                connection = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+                sent[index] = now()
+                connection.sendall(wires[index])
+                poll.register(connection, select.EPOLLIN)
+                running[connection.fileno()] = index, connection
+            until = min(end, begin + at[to_send[-1]]) if to_send else end
+            ready = poll.poll(None if until == float("inf") else max(0.0, until - now()))
+            if now() >= end:
+                break
+            for descriptor, _ in ready:
+                index, connection = running[descriptor]
+                data = connection.recv(1 << 16)
+                if data:
+                    reads[index].append((now(), data))
+                else:
+                    poll.unregister(descriptor)
+                    del running[descriptor]
+    return sent, reads
+
+
+def lines_of(reads):
+    """[(time, line)]: a line has the time of the read that ended it."""
+    lines, rest = [], b""
+    for at, data in reads:
+        *whole, rest = (rest + data).split(b"\n")
+        lines += [(at, line + b"\n") for line in whole]
+    return lines + [(reads[-1][0], rest)] if rest else lines
 
 
 def text_of(choice):

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark harness: its arithmetic, its tables, and that its verbs run. What it measures is asserted nowhere."""
 
+import contextlib
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree
 
 import pytest
@@ -141,6 +144,37 @@ def test_a_stream_is_read_into_tokens_a_second_and_what_was_cut_off_is_not_compl
     assert (timing.first_s, timing.decode_per_s, timing.tokens, timing.cached) == (0.5, 1.0, 3, 5)
     assert timing.complete and timing.headers["server-timing"] == "lookup;dur=0.1"
     assert not client.timing_of(0.5, received[:4]).complete
+
+
+def test_a_line_has_the_time_of_the_read_that_ended_it():
+    reads = [(1.0, b"HTTP/1.1 200 OK\r\n\r"), (2.0, b"\ndata: a"), (3.0, b"b\ndata: c\n\nda"), (4.0, b"ta")]
+    assert client.lines_of(reads) == [(1.0, b"HTTP/1.1 200 OK\r\n"), (2.0, b"\r\n"), (3.0, b"data: ab\n"),
+                                      (3.0, b"data: c\n"), (3.0, b"\n"), (4.0, b"data")]
+    assert client.lines_of([]) == []
+
+
+def test_streams_are_read_side_by_side_and_given_up_when_they_last_too_long():
+    head = b'HTTP/1.1 200 OK\r\n\r\ndata: {"choices": [{"text": "x"}]}\n\n'
+    given_up = threading.Event()
+
+    def serve(listener):
+        with contextlib.ExitStack() as until_the_end:
+            for answer in [head + b"data: [DONE]\n\n", head, head + b"data: [DONE]\n\n"]:
+                connection = until_the_end.enter_context(listener.accept()[0])
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+                if answer != head:
+                    connection.shutdown(socket.SHUT_WR)
+            given_up.wait(60)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=[listener])
+        thread.start()
+        timings = client.generate(listener.getsockname()[1], [client.Request([1], 1)] * 3, "gpt-x", limit_s=1)
+        given_up.set()
+        thread.join()
+    assert [timing.complete for timing in timings] == [True, False, True]
+    assert [timing.text for timing in timings] == ["x", "x", "x"]
 
 
 def test_the_table_says_where_a_bar_is_met_missed_or_an_engine_came_to_no_end():
