@@ -110,7 +110,7 @@ class BlockPool {
 
   /// Requires: cached, and about to be given up to make room.
   void remember(BlockId block, uint64_t digest) { policy_.remember(block, digest); }
-  /// came_back follows for this digest. Changes nothing.
+  /// remember or came_back follows for this digest. Changes nothing.
   void expect(uint64_t digest) const { policy_.expect(digest); }
   /// A request had to compute what the block holds. Requires: live, findable.
   void came_back(BlockId block, uint64_t digest, bool predecessor_reused) {

@@ -258,6 +258,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
   /// Behind a sliding window only the block goes; a full group's takes the node along.
   void evict(uint32_t g, BlockId victim, EvictReason reason) {
     const NodeId node = index.owner(g, victim);
+    pools[g].expect(index.digest(node));
     if (hand_over(node, g)) return;
     // What a ceiling takes says nothing about what the pool should have kept.
     if (reason == EvictReason::kRoom && index.is_full(node))
