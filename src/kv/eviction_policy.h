@@ -90,7 +90,8 @@ class EvictionPolicy {
 
   /// This cached block is about to be given up to make room. Requires: cached.
   void remember(BlockId block, uint64_t digest);
-  /// remember or came_back follows for this digest: what it needs is fetched meanwhile. Changes nothing.
+  /// remember or came_back follows for this digest: what it needs is fetched meanwhile. Changes
+  /// nothing.
   void expect(uint64_t digest) const { ghosts_.prefetch(digest); }
   /// A request had to compute what `digest` names, and the block has it now. If it was remembered,
   /// the share moves; where the predecessor counts as reused, or there is none, so does the block.
