@@ -70,7 +70,7 @@ def exchange(port, wires, at, limit_s):
     now, begin = time.perf_counter, time.perf_counter()
     end = begin + limit_s if limit_s is not None else float("inf")
     sent, reads = [0.0] * len(wires), [[] for _ in wires]
-    to_send = sorted(range(len(wires)), key=at.__getitem__, reverse=True)
+    to_send = sorted(range(len(wires)), key=lambda index: (at[index], index), reverse=True)
     running = {}  # by descriptor: (index, connection)
     with contextlib.ExitStack() as opened:
         poll = opened.enter_context(select.epoll())
@@ -93,6 +93,7 @@ def exchange(port, wires, at, limit_s):
                     reads[index].append((now(), data))
                 else:
                     poll.unregister(descriptor)
+                    connection.close()  # thousands of them would be too many open files
                     del running[descriptor]
     return sent, reads
 

@@ -33,7 +33,12 @@ class NewFile {
   NewFile& operator=(const NewFile&) = delete;
 
   Status create() {
-    file_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    file_ = open(name_.c_str(), kFlags, 0666);
+    // Left by one that was killed: in a container every run may have the same process id.
+    if (file_ < 0 && errno == EEXIST && unlink(name_.c_str()) == 0) {
+      file_ = open(name_.c_str(), kFlags, 0666);
+    }
     if (file_ < 0) return failed(path_, errno);
     exists_ = true;
     return Status::ok();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -32,6 +33,15 @@ TEST(ReplaceFile, WritesANewFileAndReplacesAnOldOne) {
   EXPECT_EQ(read_text_file(path, "it")->size(), 100'000U);
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(entries(folder.path()), 2U);
+}
+
+TEST(ReplaceFile, IsNotStoppedByWhatAKilledOneLeft) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path("file");
+  ASSERT_TRUE(write_text_file(path + "." + std::to_string(getpid()) + ".new", "half"));
+  ASSERT_TRUE(replace_file(path, "whole").has_value());
+  EXPECT_EQ(*read_text_file(path, "it"), "whole");
+  EXPECT_EQ(entries(folder.path()), 1U);
 }
 
 TEST(ReplaceFile, TellsWhatCannotBeWrittenAndLeavesNothingBehind) {

@@ -143,7 +143,10 @@ Result<std::vector<workload::MeasuredStep>> time_steps(model::CpuExecutor& execu
       (void)sampler.sample(logits.row(row), {.temperature = 0}, {}, 0, 0, sampled);
     }
   });
-  return measure_steps(meter, plan, progress_line("measuring"));
+  PW_ASSIGN_OR_RETURN(std::vector<workload::MeasuredStep> steps,
+                      measure_steps(meter, plan, progress_line("measuring")));
+  PW_RETURN_IF_ERROR(check_tell_apart(steps));
+  return steps;
 }
 
 /// Who and where, beside what the steps themselves say.
@@ -254,6 +257,7 @@ int run_bench(const BenchFlags& flags) {
 #endif
   Result<workload::Calibration> calibration = measure(flags);
   Status status = calibration.status();
+  if (status) print_calibration(*calibration);
   if (status && !flags.calibrate.empty()) {
     status = replace_file(flags.calibrate, workload::calibration_text(*calibration));
   }
@@ -261,7 +265,6 @@ int run_bench(const BenchFlags& flags) {
     fmt::print(stderr, "pagewise bench: {}\n", one_line(status.error().message, 2000));
     return kExitUsage;
   }
-  print_calibration(*calibration);
   if (!flags.calibrate.empty()) fmt::print("wrote {}\n", flags.calibrate);
   if (calibration->measured->spread > kSpreadMax) {
     fmt::print(stderr,

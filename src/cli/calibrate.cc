@@ -2,6 +2,7 @@
 #include "cli/calibrate.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +11,9 @@ namespace pagewise::cli {
 namespace {
 
 using workload::StepKind;
+
+/// Below this, steps hardly differ.
+constexpr uint32_t kContextMin = 64;
 
 /// A kind that is being measured.
 struct Samples {
@@ -68,6 +72,7 @@ std::vector<model::RunShape> runs_of(const StepKind& kind) {
 
 std::vector<StepKind> step_kinds(uint32_t context, uint64_t positions, bool quick) {
   std::vector<StepKind> kinds;
+  if (context < kContextMin) return kinds;
   const auto add = [&](StepKind kind) {
     const uint64_t row_end = uint64_t{kind.row_position} + 1;
     const uint64_t prompt_end = uint64_t{kind.prompt_position} + kind.prompt_tokens;
@@ -84,13 +89,17 @@ std::vector<StepKind> step_kinds(uint32_t context, uint64_t positions, bool quic
   // As far as the context goes, in whole chunks.
   if (!quick && context > 8192) contexts.push_back(8192);
   if (!quick && context > 1024) contexts.push_back(std::min(context, 8192U) - 512);
+  // Of a short context, a half and nearly all: behind one position alone, what a sequence costs and
+  // what a position costs could not be told apart.
+  if (context <= 1024) contexts = {64, context / 2, context - std::min(context, 33U)};
   for (const uint32_t count : rows) {
     for (const uint32_t position : contexts) add({.rows = count, .row_position = position});
   }
   for (const uint32_t tokens : chunks) {
     add({.prompt_tokens = tokens});
     for (const uint32_t position : contexts) {
-      if (position >= 512) add({.prompt_tokens = tokens, .prompt_position = position});
+      if (position >= 512 || context <= 1024)
+        add({.prompt_tokens = tokens, .prompt_position = position});
     }
   }
   add({.rows = 4, .row_position = 512, .prompt_tokens = 64, .prompt_position = 0});
@@ -98,6 +107,23 @@ std::vector<StepKind> step_kinds(uint32_t context, uint64_t positions, bool quic
   add({.rows = 8, .row_position = 512, .prompt_tokens = 128, .prompt_position = 512});
   add({.rows = 1, .row_position = 1024, .prompt_tokens = 256, .prompt_position = 1024});
   return kinds;
+}
+
+Status check_tell_apart(std::span<const workload::MeasuredStep> steps) {
+  std::set<uint32_t> rows, row_positions;
+  std::set<std::pair<uint32_t, uint32_t>> prompts;
+  for (const StepKind& kind : steps) {
+    if (kind.rows > 0) {
+      rows.insert(kind.rows);
+      row_positions.insert(kind.row_position);
+    }
+    if (kind.prompt_tokens > 0) prompts.insert({kind.prompt_tokens, kind.prompt_position});
+  }
+  if (rows.size() >= 2 && row_positions.size() >= 2 && prompts.size() >= 3) return Status::ok();
+  return {
+      ErrorCode::kInvalidArgument,
+      "too few kinds of steps could be measured to tell what a token and what a position costs: "
+      "the context is too short, or this machine takes too long for a step"};
 }
 
 Result<std::vector<workload::MeasuredStep>> measure_steps(

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -27,6 +28,10 @@ struct MeasurePlan {
   TimeNs visit_ns = 50'000'000;        // a kind's steps in one round: as many as begin within
   TimeNs step_ns_max = 8'000'000'000;  // kinds that would take longer than this are left out
 };
+
+/// Whether these say what a sequence, a token and a position cost each: decodes of two numbers and
+/// behind two positions, and three kinds of prompts. Errors: kInvalidArgument.
+Status check_tell_apart(std::span<const workload::MeasuredStep> steps);
 
 /// Measures all kinds that fit the meter. `progress` is told the share done, [0, 1]; may be empty.
 /// Errors: those of StepMeter.

@@ -92,6 +92,48 @@ TEST(Calibrate, MeasuresAMachineBackToItsNumbers) {
   EXPECT_EQ(shown.back(), 1);
 }
 
+TEST(Calibrate, ShortContextsTellSequencesFromPositions) {
+  for (const uint32_t context : {64U, 100U, 512U, 1000U, 1024U, 1025U}) {
+    for (const bool quick : {false, true}) {
+      SCOPED_TRACE(testing::Message() << context << (quick ? " quick" : ""));
+      SimClock clock;
+      Machine machine(truth(), 2048, clock);
+      model::StepMeter meter(machine, clock);
+      MeasurePlan plan;
+      plan.kinds = step_kinds(context, 40'960, quick);
+      const auto measured = measure_steps(meter, plan, {});
+      ASSERT_TRUE(measured.has_value());
+      EXPECT_TRUE(check_tell_apart(*measured));
+      const Calibration found = workload::fit_calibration(*measured, 0);
+      // The decodes behind the nearest position and behind the furthest.
+      workload::StepWork near, far;
+      near.add(1, 16, 0, 8);
+      far.add(1, context - 1, 0, 8);
+      for (const workload::StepWork& work : {near, far}) {
+        const auto is = static_cast<double>(workload::step_time_ns(truth(), work));
+        EXPECT_NEAR(static_cast<double>(workload::step_time_ns(found, work)) / is, 1, 0.02);
+      }
+    }
+  }
+}
+
+TEST(Calibrate, StepsOfOneKindSayNothingAboutTheOthers) {
+  const auto step = [](StepKind kind) {
+    MeasuredStep out{kind};
+    out.median_ns = 1'000'000;
+    return out;
+  };
+  std::vector<MeasuredStep> steps = {step({.prompt_tokens = 32}), step({.prompt_tokens = 128}),
+                                     step({.prompt_tokens = 128, .prompt_position = 512})};
+  steps.push_back(step({.rows = 1, .row_position = 64}));
+  steps.push_back(step({.rows = 8, .row_position = 64}));
+  EXPECT_FALSE(check_tell_apart(steps)) << "one position";
+  steps.push_back(step({.rows = 1, .row_position = 512}));
+  EXPECT_TRUE(check_tell_apart(steps));
+  steps.erase(steps.begin());
+  EXPECT_FALSE(check_tell_apart(steps)) << "two kinds of prompts";
+}
+
 TEST(Calibrate, LeavesOutWhatWouldTakeTooLong) {
   SimClock clock;
   Calibration slow = truth();  // a second for 32 tokens, 16 for a chunk of 512

@@ -184,6 +184,9 @@ int fail(const Error& error, int status) {
 
 int run_simulate(SimulateFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
+  if (!flags.svg.empty() && !flags.curve) {
+    return fail({ErrorCode::kInvalidArgument, "--svg needs --curve"}, kExitUsage);
+  }
   workload::Trace trace;
   const Result<simulate::Report> report = make_report(flags, trace);
   if (!report) return fail(report.error(), kExitUsage);

@@ -56,7 +56,10 @@ void EvictionPolicy::demote_overflow() {
     Block& its = blocks_[block.value];
     its.reused = false;
     its.was_reused = true;
-    place(block, Tier::kProbation, stamp);
+    // Not by place(), which would come back here: a share that shrinks by much demotes many.
+    its.tier = Tier::kProbation;
+    order(block).push(links_, block.value, stamp);
+    ++size_;
   }
 }
 

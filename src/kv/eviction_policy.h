@@ -55,7 +55,8 @@ namespace pagewise::kv {
 
 /// Thread: engine thread only. Memory: 150 to 200 bytes a block in the constructor and resize; what
 /// comes out of the order of time (stamp_order.h) grows by its number. Cost: O(quotas) a call, and
-/// O(log blocks) for those.
+/// O(log blocks) for those; for each block that a shrinking share demotes as much again, and
+/// O(blocks) for resize.
 class EvictionPolicy {
  public:
   /// `protected_share` in [0, 1]: part of `blocks` that the protected tier may take at first; with

@@ -190,6 +190,19 @@ TEST(EvictionPolicy, ASmallerShareReturnsTheOldestToTheirOldPlaceAtOnce) {
   EXPECT_EQ(policy.victim(), BlockId(0)) << "older than block 1";
 }
 
+TEST(EvictionPolicy, ASmallerPoolDemotesAnyNumberInOneCall) {
+  constexpr uint32_t kBlocks = 1 << 20;
+  EvictionPolicy policy(kBlocks, 1);
+  for (uint32_t id = 0; id < kBlocks; ++id) {
+    policy.mark_reused(BlockId(id));
+    policy.insert(BlockId(id), false);
+  }
+  policy.resize(kBlocks, 2);
+  EXPECT_TRUE(policy.reused(BlockId(kBlocks - 1)));
+  EXPECT_FALSE(policy.reused(BlockId(kBlocks - 3)));
+  EXPECT_EQ(policy.victim(), BlockId(0));
+}
+
 TEST(EvictionPolicy, LearnsNothingAsPlainLru) {
   EvictionPolicy policy(8, 0);
   policy.insert(BlockId(0), false);

@@ -5,6 +5,8 @@
 #include <bit>
 #include <utility>
 
+#include "base/check.h"
+
 namespace pagewise::kv {
 namespace {
 
@@ -38,6 +40,7 @@ std::size_t GhostList::find(uint64_t digest) const {
 
 /// Those behind the hole move up, as far as that brings them nearer to their home.
 void GhostList::remove(std::size_t at) {
+  PW_CHECK(table_[at] != 0);
   Entry& entry = ring_[static_cast<uint32_t>(table_[at]) - 1];
   entry.used = false;
   --sizes_[static_cast<std::size_t>(entry.kind)];

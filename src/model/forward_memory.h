@@ -19,7 +19,7 @@ inline constexpr uint32_t kForwardTileRows = 48;
 /// Rows whose norms and quantised forms every thread makes for itself: one row of 576 values takes
 /// about as long as a barrier (0.2 us), and saves one.
 inline constexpr uint32_t kForwardSoloRows = 4;
-/// Outputs of gate and up that are computed before their product is taken: 32 rows of both are 64
+/// Outputs of gate and up that are computed before their product is taken: 48 rows of both are 96
 /// KiB.
 inline constexpr uint32_t kForwardFfnChunk = 256;
 

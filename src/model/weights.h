@@ -21,7 +21,8 @@
 
 namespace pagewise::model {
 
-/// A matrix of the file; its bytes stand in ModelWeights::arena.
+/// A matrix of the file; its bytes stand in ModelWeights::arena, those of a head that is tied and
+/// not packed in ModelWeights::embeddings.
 struct Matrix {
   kernels::LinearWeights linear;
 };
@@ -79,7 +80,8 @@ struct LayerWeights {
 
 /// Thread: immutable after load.
 struct ModelWeights {
-  kernels::WeightArena arena;  // of all matrices, in the order in which a step reads them
+  kernels::WeightArena
+      arena;  // of all matrices: the output head, then the layers in a step's order
   /// [vocab_size][embedding] in the file's own type, one row decoded at a time. Empty when the
   /// output head is tied to it and packed: rows are then read back from the panels, because of all
   /// tensors this is the one that is too large to hold twice.

@@ -122,7 +122,7 @@ def test_the_same_seed_draws_the_same_visits_and_every_kind_occurs():
     first = drawn(7)
     assert [v.describe() for v in first[:100]] == [v.describe() for v in drawn(7)[:100]]
     assert [v.bytes() for v in first[:100]] != [v.bytes() for v in drawn(8)[:100]]
-    assert len({v.kind for v in first}) == len(visits.KINDS) - 2, "resized and cleared are operated, forbidden is malformed"
+    assert len({v.kind for v in first}) == len(visits.KINDS) - 3, "resized, cleared and predicted are operated, forbidden is malformed"
 
 
 def soak(*flags, program=PROGRAM):

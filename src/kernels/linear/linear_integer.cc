@@ -476,7 +476,8 @@ HWY_INLINE void tile_q8_0(const uint8_t* panel, std::size_t first_vector, const 
   }
 }
 
-// One tile, all 16 outputs of a panel. Up to four rows take all vectors of a cache line at once:
+// One tile, all 16 outputs of a panel. Up to four rows take two vectors at once, of 8 or 16 lanes
+// a whole cache line:
 // the panel may come from memory, and an activation is loaded once for both. (Where registers are
 // few, the float sums then wait in memory for a block's end: AVX2 gains 5 % of Q4_1, 11 of Q5_0.)
 // More rows there are only where one vector has all lanes.
