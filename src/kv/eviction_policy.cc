@@ -40,11 +40,15 @@ EvictionPolicy::Tier EvictionPolicy::natural_tier(BlockId block, bool leased) co
   return reused(block) ? Tier::kProtected : Tier::kProbation;
 }
 
-void EvictionPolicy::place(BlockId block, Tier tier, uint64_t stamp) {
+void EvictionPolicy::put(BlockId block, Tier tier, uint64_t stamp) {
   blocks_[block.value].tier = tier;
   order(block).push(links_, block.value, stamp);
   ++size_;
   protected_size_ += tier == Tier::kProtected;
+}
+
+void EvictionPolicy::place(BlockId block, Tier tier, uint64_t stamp) {
+  put(block, tier, stamp);
   demote_overflow();
 }
 
@@ -56,10 +60,7 @@ void EvictionPolicy::demote_overflow() {
     Block& its = blocks_[block.value];
     its.reused = false;
     its.was_reused = true;
-    // Not by place(), which would come back here: a share that shrinks by much demotes many.
-    its.tier = Tier::kProbation;
-    order(block).push(links_, block.value, stamp);
-    ++size_;
+    put(block, Tier::kProbation, stamp);
   }
 }
 

@@ -161,6 +161,8 @@ class EvictionPolicy {
     return quotas_[its.quota.value][static_cast<std::size_t>(its.tier)];
   }
   void demote_overflow();
+  void put(BlockId block, Tier tier, uint64_t stamp);
+  /// put(), and the protected tier keeps to its share.
   void place(BlockId block, Tier tier, uint64_t stamp);
   Tier natural_tier(BlockId block, bool leased) const;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kv/linear_probing.h"
 
 namespace pagewise::kv {
 namespace {
@@ -38,19 +39,12 @@ std::size_t GhostList::find(uint64_t digest) const {
   return at;
 }
 
-/// Those behind the hole move up, as far as that brings them nearer to their home.
 void GhostList::remove(std::size_t at) {
   PW_CHECK(table_[at] != 0);
   Entry& entry = ring_[static_cast<uint32_t>(table_[at]) - 1];
   entry.used = false;
   --sizes_[static_cast<std::size_t>(entry.kind)];
-  const std::size_t mask = table_.size() - 1;
-  for (std::size_t next = after(at); table_[next] != 0; next = after(next)) {
-    if (((next - home(table_[next])) & mask) < ((next - at) & mask)) continue;
-    table_[at] = table_[next];
-    at = next;
-  }
-  table_[at] = 0;
+  empty_slot(table_, at, [&](uint64_t slot) { return home(slot); });
 }
 
 void GhostList::add(uint64_t digest, GhostKind kind) {

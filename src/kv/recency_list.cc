@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "kv/linear_probing.h"
 
 namespace pagewise::kv {
 
@@ -51,7 +52,7 @@ void RecencyList::erase(uint64_t key) {
   const std::size_t slot = find(key);
   PW_CHECK(slot != kNone);
   vacate(slots_[slot] - 1);
-  erase_slot(slot);
+  empty_slot(slots_, slot, [&](uint32_t taken) { return keys_[taken - 1] & slot_mask_; });
 }
 
 void RecencyList::erase_above(uint64_t key) {
@@ -72,18 +73,6 @@ void RecencyList::set_slot(uint64_t key, std::size_t place) {
   std::size_t slot = key & slot_mask_;
   while (slots_[slot] != 0) slot = (slot + 1) & slot_mask_;
   slots_[slot] = static_cast<uint32_t>(place + 1);
-}
-
-/// Those behind move up, so that no search ends at the hole before it has found its key.
-void RecencyList::erase_slot(std::size_t slot) {
-  std::size_t hole = slot;
-  for (std::size_t i = (hole + 1) & slot_mask_; slots_[i] != 0; i = (i + 1) & slot_mask_) {
-    const std::size_t home = keys_[slots_[i] - 1] & slot_mask_;
-    if (((i - home) & slot_mask_) < ((i - hole) & slot_mask_)) continue;  // home is behind the hole
-    slots_[hole] = slots_[i];
-    hole = i;
-  }
-  slots_[hole] = 0;
 }
 
 void RecencyList::vacate(std::size_t place) {

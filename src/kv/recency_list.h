@@ -59,7 +59,6 @@ class RecencyList {
 
   std::size_t find(uint64_t key) const;  // slot
   void set_slot(uint64_t key, std::size_t place);
-  void erase_slot(std::size_t slot);
   void vacate(std::size_t place);
   void add(std::size_t place, uint64_t value);  // value may be a negative one, wrapped
   uint64_t sum_before(std::size_t place) const;
