@@ -18,6 +18,7 @@
 #include "base/prng.h"
 #include "base/result.h"
 #include "base/thread_name.h"
+#include "base/trimmed.h"
 
 namespace pagewise {
 namespace {
@@ -139,6 +140,13 @@ TEST(ThreadName, IsWhatTheSystemShowsAndIsCutWhereTheSystemAllowsNoMore) {
   EXPECT_EQ(shown("a name of twenty-one."), "a name of twent");
 }
 #endif
+
+TEST(Trimmed, TakesBlanksFromBothEndsAndLeavesThoseInside) {
+  EXPECT_EQ(trimmed(" \ta b\r ", " \t\r"), "a b");
+  EXPECT_EQ(trimmed("a\n", " \t\r"), "a\n");
+  EXPECT_EQ(trimmed(" \t ", " \t\r"), "");
+  EXPECT_EQ(trimmed("", " "), "");
+}
 
 }  // namespace
 }  // namespace pagewise

@@ -5,18 +5,13 @@
 
 #include <array>
 
+#include "base/trimmed.h"
 #include "cli/terminal_text.h"
 
 namespace pagewise::cli {
 namespace {
 
 constexpr std::string_view kWhiteSpace = " \t\r\n\v\f";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kWhiteSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
-}
 
 struct Command {
   std::string_view name;
@@ -34,14 +29,14 @@ constexpr std::array kCommands = {
 }  // namespace
 
 Result<ChatLine> parse_chat_line(std::string_view line) {
-  const std::string_view text = trimmed(line);
+  const std::string_view text = trimmed(line, kWhiteSpace);
   if (text.empty()) return ChatLine{};
   if (!text.starts_with('/')) return ChatLine{ChatAction::kMessage, well_formed(text)};
   if (text.starts_with("//")) {
     return ChatLine{ChatAction::kMessage, well_formed(text.substr(1))};
   }
   const std::string_view name = text.substr(0, text.find_first_of(kWhiteSpace));
-  const std::string_view rest = trimmed(text.substr(name.size()));
+  const std::string_view rest = trimmed(text.substr(name.size()), kWhiteSpace);
   for (const Command& command : kCommands) {
     if (command.name != name) continue;
     if (rest.empty()) return ChatLine{command.action, ""};

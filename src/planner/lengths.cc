@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "base/trimmed.h"
 #include "planner/layout.h"
 #include "workload/trace_reader.h"
 
@@ -22,18 +23,13 @@ std::optional<uint64_t> whole(std::string_view text) {
   return value;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r";
-  const std::size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
+constexpr std::string_view kBlank = " \t\r";
 
 std::vector<std::string_view> split(std::string_view text) {
   std::vector<std::string_view> parts;
   for (std::size_t at = 0;;) {
     const std::size_t comma = text.find(',', at);
-    parts.push_back(trimmed(text.substr(at, comma - at)));
+    parts.push_back(trimmed(text.substr(at, comma - at), kBlank));
     if (comma == std::string_view::npos) return parts;
     at = comma + 1;
   }
@@ -72,9 +68,9 @@ Result<Lengths> parse_lengths(std::string_view text) {
   Counter counter;
   for (const std::string_view part : split(text)) {
     const std::size_t star = part.find('*');
-    const std::optional<uint64_t> tokens = whole(trimmed(part.substr(0, star)));
+    const std::optional<uint64_t> tokens = whole(trimmed(part.substr(0, star), kBlank));
     const std::optional<uint64_t> count =
-        star == std::string_view::npos ? 1 : whole(trimmed(part.substr(star + 1)));
+        star == std::string_view::npos ? 1 : whole(trimmed(part.substr(star + 1), kBlank));
     if (!tokens || !count) {
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("'{}' is not TOKENS or TOKENS*REQUESTS", part)};

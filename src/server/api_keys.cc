@@ -10,15 +10,12 @@
 #include <utility>
 
 #include "base/text_file.h"
+#include "base/trimmed.h"
 
 namespace pagewise::server {
 namespace {
 
-std::string_view trim(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
+constexpr std::string_view kBlank = " \t\r\n";
 
 /// '#' starts a comment where a line starts or white space ends: a key may contain one.
 std::string_view without_comment(std::string_view line) {
@@ -32,7 +29,7 @@ std::string_view without_comment(std::string_view line) {
 
 /// The next run of characters that are no white space; empty at the end.
 std::string_view next_word(std::string_view& line) {
-  line = trim(line);
+  line = trimmed(line, kBlank);
   const std::size_t end = line.find_first_of(" \t");
   const std::string_view word = line.substr(0, end);
   line.remove_prefix(word.size());
@@ -152,7 +149,7 @@ Result<ApiKeys> ApiKeys::from_text(std::string_view text, std::string_view where
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    line = trim(without_comment(line));
+    line = trimmed(without_comment(line), kBlank);
     if (line.empty()) continue;
     const auto refuse = [&](const std::string& problem) {
       return Error{ErrorCode::kInvalidArgument, fmt::format("{}:{}: {}", where, number, problem)};
@@ -218,13 +215,13 @@ std::optional<std::string> presented_key(const HttpRequest& request) {
     return *key;
   const std::string* authorization = request.header("authorization");
   if (authorization == nullptr) return std::nullopt;
-  const std::string_view value = trim(*authorization);
+  const std::string_view value = trimmed(*authorization, kBlank);
   static constexpr std::string_view kScheme = "bearer";
   if (value.size() <= kScheme.size() || value[kScheme.size()] != ' ') return std::nullopt;
   for (std::size_t i = 0; i < kScheme.size(); ++i) {
     if (std::tolower(static_cast<unsigned char>(value[i])) != kScheme[i]) return std::nullopt;
   }
-  const std::string_view key = trim(value.substr(kScheme.size()));
+  const std::string_view key = trimmed(value.substr(kScheme.size()), kBlank);
   if (key.empty()) return std::nullopt;
   return std::string(key);
 }

@@ -18,6 +18,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "base/trimmed.h"
 
 namespace pagewise::workload {
 namespace {
@@ -102,17 +103,12 @@ Result<Line> parse_json_line(std::string_view text, Fields fields) {
 
 // ---- CSV ----
 
-std::string_view trimmed(std::string_view text) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  return text;
-}
+constexpr std::string_view kBlank = " \t\r";
 
 /// Cuts the part before `separator` off the front.
 std::string_view cut(std::string_view& text, char separator) {
   const std::size_t at = text.find(separator);
-  const std::string_view part = trimmed(text.substr(0, at));
+  const std::string_view part = trimmed(text.substr(0, at), kBlank);
   text = at == std::string_view::npos ? std::string_view() : text.substr(at + 1);
   return part;
 }
@@ -165,7 +161,7 @@ class CsvLines {
         line.ids.emplace();
         for (std::string_view left = cell; !left.empty();) {
           const std::string_view id = cut(left, ' ');
-          left = trimmed(left);
+          left = trimmed(left, kBlank);
           PW_ASSIGN_OR_RETURN(const uint64_t number, csv_number<uint64_t>(column, id));
           line.ids->push_back(number);
         }
@@ -241,7 +237,7 @@ Status read_lines(Next&& next, std::string_view name, Fields fields, Add&& add) 
       return fail(malformed(fmt::format("longer than {}", format_size(kLineBytesMax))));
     }
     if (number == 1 && text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-    const std::string_view line = trimmed(text);
+    const std::string_view line = trimmed(text, kBlank);
     if (line.empty()) continue;
     if (!any && !csv && !line.starts_with('{')) {
       Result<CsvLines> header = CsvLines::from_header(line, fields);

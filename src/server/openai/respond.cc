@@ -106,7 +106,7 @@ class ChunkStream final : public StreamWriter {
             {"delta", json::object{{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}}},
             {"logprobs", nullptr},
             {"finish_reason", nullptr}};
-        append_chunk(std::move(choice), out);
+        append_chunk(choice, out);
       }
     } else if (!context_.echo.empty() && !context_.logprobs) {
       const std::string text = whole_characters(context_.echo[prompt]);
@@ -165,7 +165,7 @@ class ChunkStream final : public StreamWriter {
                                 ? text_choice(delta, event.text, untold)
                                 : call_choice(delta, event, calls - 1, untold);
       untold = false;
-      append_chunk(std::move(choice), out);
+      append_chunk(choice, out);
     }
     if (has_finish) append_chunk(last_choice(delta), out);
   }

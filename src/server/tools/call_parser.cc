@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/trimmed.h"
 
 namespace pagewise::server::tools {
 namespace {
@@ -20,12 +21,6 @@ bool is_space(char c) { return kSpace.find(c) != std::string_view::npos; }
 bool is_name_byte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '-';
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
 /// Where the longest end of `text` begins that is a beginning of one of `words`; its size if none.
@@ -203,7 +198,7 @@ void CallParser::header_byte(char c, Events& out) {
 }
 
 bool CallParser::read_header() {
-  std::string_view rest = trimmed(header_);
+  std::string_view rest = trimmed(header_, kSpace);
   if (syntax_.family == Family::kMistral) {
     const std::size_t end = std::min(rest.find_first_of("[ \n\r\t"), rest.size());
     name_ = rest.substr(0, end);
@@ -220,13 +215,13 @@ bool CallParser::read_header() {
   if (rest.starts_with(kBegin)) rest.remove_prefix(kBegin.size());
   const std::size_t separator = rest.find(kSeparator);
   if (separator == std::string_view::npos) return false;
-  std::string_view name = trimmed(rest.substr(0, separator));
-  std::string_view behind = trimmed(rest.substr(separator + kSeparator.size()));
+  std::string_view name = trimmed(rest.substr(0, separator), kSpace);
+  std::string_view behind = trimmed(rest.substr(separator + kSeparator.size()), kSpace);
   // Older models write the word `function` in front and the name behind.
   if (!behind.empty() && !behind.starts_with("```")) {
     const std::size_t end = std::min(behind.find_first_of(kSpace), behind.size());
     name = behind.substr(0, end);
-    behind = trimmed(behind.substr(end));
+    behind = trimmed(behind.substr(end), kSpace);
   }
   name_ = name;
   return behind.empty() || behind == "```json";
