@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/prng.h"
+#include "model/passing_executor_for_tests.h"
 #include "simulate/machine.h"
 #include "workload/calibration_fit.h"
 
@@ -19,41 +20,24 @@ using workload::MeasuredStep;
 using workload::StepKind;
 
 /// A simulated machine with the limits of a real executor.
-class Machine final : public model::Executor {
- public:
+struct Machine {
   Machine(const Calibration& calibration, uint32_t blocks, SimClock& clock)
-      : geometry_(simulate::plain_geometry(calibration.kv_bytes_per_token, 32)),
-        inner_(calibration, geometry_, {blocks}, clock) {}
-  const kv::Geometry& geometry() const override { return inner_.geometry(); }
-  uint32_t vocab_size() const override { return inner_.vocab_size(); }
-  model::ExecutorLimits limits() const override { return {512, 64, 8448}; }
-  uint32_t blocks(uint32_t group) const override { return inner_.blocks(group); }
-  Status grow(std::span<const uint32_t> blocks) override { return inner_.grow(blocks); }
-  uint64_t committed_bytes() const override { return inner_.committed_bytes(); }
-  Result<model::LogitsView> step(std::span<const model::StepRun> runs) override {
-    ++steps;
-    return inner_.step(runs);
-  }
-  void copy(uint32_t group, BlockId from, BlockId to, uint32_t positions) override {
-    inner_.copy(group, from, to, positions);
-  }
-  Status commit(uint32_t group, std::span<const BlockId> blocks) override {
-    return inner_.commit(group, blocks);
-  }
-  void release(uint32_t group, std::span<const BlockId> blocks) override {
-    inner_.release(group, blocks);
-  }
-  void export_block(uint32_t group, BlockId block, std::span<std::byte> out) const override {
-    inner_.export_block(group, block, out);
-  }
-  void import_block(uint32_t group, BlockId block, std::span<const std::byte> bytes) override {
-    inner_.import_block(group, block, bytes);
-  }
-  int steps = 0;
+      : geometry(simulate::plain_geometry(calibration.kv_bytes_per_token, 32)),
+        simulated(calibration, geometry, {blocks}, clock) {}
 
- private:
-  const kv::Geometry geometry_;
-  simulate::SimulatedExecutor inner_;
+  struct Limited final : model::PassingExecutor {
+    using PassingExecutor::PassingExecutor;
+    model::ExecutorLimits limits() const override { return {512, 64, 8448}; }
+    Result<model::LogitsView> step(std::span<const model::StepRun> runs) override {
+      ++steps;
+      return PassingExecutor::step(runs);
+    }
+    int steps = 0;
+  };
+
+  const kv::Geometry geometry;
+  simulate::SimulatedExecutor simulated;
+  Limited executor{simulated};
 };
 
 Calibration truth() {
@@ -72,7 +56,7 @@ TEST(Calibrate, MeasuresAMachineBackToItsNumbers) {
   SimClock clock;
   const Calibration machine_is = truth();
   Machine machine(machine_is, 2048, clock);
-  model::StepMeter meter(machine, clock);
+  model::StepMeter meter(machine.executor, clock);
   MeasurePlan plan;
   plan.kinds = step_kinds(8448, 40'960, /*quick=*/false);
   std::vector<double> shown;
@@ -98,7 +82,7 @@ TEST(Calibrate, ShortContextsTellSequencesFromPositions) {
       SCOPED_TRACE(testing::Message() << context << (quick ? " quick" : ""));
       SimClock clock;
       Machine machine(truth(), 2048, clock);
-      model::StepMeter meter(machine, clock);
+      model::StepMeter meter(machine.executor, clock);
       MeasurePlan plan;
       plan.kinds = step_kinds(context, 40'960, quick);
       const auto measured = measure_steps(meter, plan, {});
@@ -139,7 +123,7 @@ TEST(Calibrate, LeavesOutWhatWouldTakeTooLong) {
   Calibration slow = truth();  // a second for 32 tokens, 16 for a chunk of 512
   slow.prompt_token_ns = 32e6;
   Machine machine(slow, 2048, clock);
-  model::StepMeter meter(machine, clock);
+  model::StepMeter meter(machine.executor, clock);
   MeasurePlan plan;
   plan.kinds = step_kinds(8448, 40'960, /*quick=*/false);
   plan.step_ns_max = 8'000'000'000;

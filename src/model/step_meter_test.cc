@@ -11,6 +11,7 @@
 
 #include "gguf/test_writer.h"
 #include "model/cpu_executor.h"
+#include "model/passing_executor_for_tests.h"
 #include "model/spec.h"
 #include "model/test_gguf.h"
 
@@ -18,15 +19,9 @@ namespace pagewise::model {
 namespace {
 
 /// Passes everything on, and keeps what the last step was asked and how often it was.
-class Watched final : public Executor {
+class Watched final : public PassingExecutor {
  public:
-  Watched(Executor& inner, SimClock& clock) : inner_(inner), clock_(clock) {}
-  const kv::Geometry& geometry() const override { return inner_.geometry(); }
-  uint32_t vocab_size() const override { return inner_.vocab_size(); }
-  ExecutorLimits limits() const override { return inner_.limits(); }
-  uint32_t blocks(uint32_t group) const override { return inner_.blocks(group); }
-  Status grow(std::span<const uint32_t> blocks) override { return inner_.grow(blocks); }
-  uint64_t committed_bytes() const override { return inner_.committed_bytes(); }
+  Watched(Executor& inner, SimClock& clock) : PassingExecutor(inner), clock_(clock) {}
   Result<LogitsView> step(std::span<const StepRun> runs) override {
     shapes.clear();
     tables.clear();
@@ -37,23 +32,11 @@ class Watched final : public Executor {
       logits_rows += run.logits_rows.size();
     }
     clock_.advance(1000 * static_cast<TimeNs>(++steps));
-    return inner_.step(runs);
+    return PassingExecutor::step(runs);
   }
   void copy(uint32_t group, BlockId from, BlockId to, uint32_t positions) override {
     ++copies;
-    inner_.copy(group, from, to, positions);
-  }
-  Status commit(uint32_t group, std::span<const BlockId> blocks) override {
-    return inner_.commit(group, blocks);
-  }
-  void release(uint32_t group, std::span<const BlockId> blocks) override {
-    inner_.release(group, blocks);
-  }
-  void export_block(uint32_t group, BlockId block, std::span<std::byte> out) const override {
-    inner_.export_block(group, block, out);
-  }
-  void import_block(uint32_t group, BlockId block, std::span<const std::byte> bytes) override {
-    inner_.import_block(group, block, bytes);
+    PassingExecutor::copy(group, from, to, positions);
   }
 
   std::vector<RunShape> shapes;
@@ -62,7 +45,6 @@ class Watched final : public Executor {
   int steps = 0, copies = 0;
 
  private:
-  Executor& inner_;
   SimClock& clock_;
 };
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/prng.h"
 #include "kv/kv_cache.h"
+#include "simulate/random_trace_for_tests.h"
 #include "workload/generators.h"
 
 namespace pagewise::simulate {
@@ -18,25 +18,8 @@ namespace {
 
 constexpr uint32_t kBlock = 512;
 
-/// A trace of whole blocks: prompts that continue, repeat or leave earlier ones.
-workload::Trace random_trace(uint64_t seed, uint32_t requests) {
-  Prng prng(mix64(seed));
-  std::vector<std::vector<workload::Piece>> known;
-  workload::Trace trace;
-  uint32_t next_id = 1;
-  for (uint32_t i = 0; i < requests; ++i) {
-    std::vector<workload::Piece> pieces;
-    if (!known.empty() && prng.below(3) != 0) {
-      pieces = known[known.size() - 1 - prng.below(std::min<std::size_t>(known.size(), 60))];
-      pieces.resize(1 + prng.below(pieces.size()));
-    }
-    for (uint64_t fresh = 1 + prng.below(6); fresh > 0; --fresh) {
-      pieces.push_back({next_id++, kBlock});
-    }
-    trace.add(i, pieces, kBlock);
-    known.push_back(std::move(pieces));
-  }
-  return trace;
+RandomTraceShape shape(uint32_t requests) {
+  return {requests, /*output_tokens=*/kBlock, kBlock, /*pieces_max=*/6};
 }
 
 /// The definition: an LRU list of prefixes, block by block, for one size of memory.
@@ -72,7 +55,7 @@ double naive_hit_rate(const workload::Trace& trace, uint64_t tokens) {
 TEST(Curve, IsTheHitRateOfAnLruListOfEachSize) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    const workload::Trace trace = random_trace(seed, 300);
+    const workload::Trace trace = random_trace(seed, shape(300));
     const Curve curve = hit_rate_curve(trace, {});
     EXPECT_EQ(curve.share, 1);
     ASSERT_GT(curve.points.size(), 5U);
@@ -143,7 +126,7 @@ TEST(Curve, FollowingAPartOfTheBlocksIsClose) {
 
 TEST(Curve, DistancesOfAPartCountForAll) {
   const workload::Trace trace =
-      random_trace(1, 10'000);  // steep: nothing is asked for after 60 requests
+      random_trace(1, shape(10'000));  // steep: nothing is asked for after 60 requests
   const Curve whole = hit_rate_curve(trace, {.blocks_max = 1 << 22});
   const Curve part = hit_rate_curve(trace, {.blocks_max = 1 << 12});
   EXPECT_LT(part.share, 0.2);

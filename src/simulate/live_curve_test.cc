@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/prng.h"
 #include "simulate/curve.h"
 #include "simulate/machine.h"
+#include "simulate/random_trace_for_tests.h"
 #include "simulate/replica.h"
 #include "workload/generators.h"
 
@@ -18,6 +18,10 @@ namespace {
 
 constexpr uint32_t kBlock = 32;
 
+RandomTraceShape shape(uint32_t requests, uint32_t output_tokens) {
+  return {requests, output_tokens, kBlock, /*pieces_max=*/4, /*piece_blocks_max=*/4};
+}
+
 ReplicaOptions machine(uint32_t blocks) {
   ReplicaOptions options;
   options.geometry = plain_geometry(options.calibration.kv_bytes_per_token, kBlock);
@@ -25,27 +29,6 @@ ReplicaOptions machine(uint32_t blocks) {
   options.engine.cache_curve = true;
   options.engine.queue_max = 1'000'000;
   return options;
-}
-
-/// Pieces of whole blocks: prompts that continue, repeat or leave earlier ones.
-workload::Trace random_trace(uint64_t seed, uint32_t requests, uint32_t output_tokens) {
-  Prng prng(mix64(seed));
-  std::vector<std::vector<workload::Piece>> known;
-  workload::Trace trace;
-  uint32_t next_id = 1;
-  for (uint32_t i = 0; i < requests; ++i) {
-    std::vector<workload::Piece> pieces;
-    if (!known.empty() && prng.below(3) != 0) {
-      pieces = known[known.size() - 1 - prng.below(std::min<std::size_t>(known.size(), 60))];
-      pieces.resize(1 + prng.below(pieces.size()));
-    }
-    for (uint64_t fresh = 1 + prng.below(4); fresh > 0; --fresh) {
-      pieces.push_back({next_id++, kBlock * (1 + static_cast<uint32_t>(prng.below(4)))});
-    }
-    trace.add(i, pieces, output_tokens);
-    known.push_back(std::move(pieces));
-  }
-  return trace;
 }
 
 /// Serves the whole trace. `apart`: each request when the one before has ended; else when it comes.
@@ -74,7 +57,7 @@ engine::CurveFigures figures(const Replica& replica) {
 TEST(LiveCurve, IsTheSimulatorsOfTheSameRequests) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    const workload::Trace trace = random_trace(seed, 300, 0);
+    const workload::Trace trace = random_trace(seed, shape(300, 0));
     const Curve simulated = hit_rate_curve(trace, {.block_tokens = kBlock});
     ASSERT_EQ(simulated.share, 1);
     // Whatever the pool: what it evicted meanwhile does not show.

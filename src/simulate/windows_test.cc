@@ -161,6 +161,7 @@ TEST(Windows, AreSimulatedAsTheEngineServesThemOnAnExecutorThatChecksEveryRead) 
     const Case asked = random_case(seed);
     SCOPED_TRACE(asked.text);
     const Measured simulated = replay(asked, true);
+    EXPECT_EQ(simulated, replay(asked, false));
     EXPECT_EQ(simulated, serve_on_fake(asked));
     const uint32_t block_tokens = asked.options.geometry.block_tokens;
     for (uint32_t g = 0; g < asked.options.blocks.size(); ++g) {
