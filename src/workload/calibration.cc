@@ -61,12 +61,12 @@ Calibration default_calibration() {
   Calibration calibration;
   calibration.name = "SmolLM2-135M-Instruct.Q4_1, 2 threads of AMD EPYC (AVX3_DL)";
   calibration.kv_bytes_per_token = 23'040;
-  calibration.step_ns = 108728;
-  calibration.weights_ns = 2976830;
-  calibration.prompt_token_ns = 436339;
-  calibration.prompt_position_ns = 424.366;
-  calibration.row_ns = 584748;
-  calibration.row_position_ns = 834.686;
+  calibration.step_ns = 265123;
+  calibration.weights_ns = 2712680;
+  calibration.prompt_token_ns = 409040;
+  calibration.prompt_position_ns = 411.492;
+  calibration.row_ns = 532556;
+  calibration.row_position_ns = 876.886;
   return calibration;
 }
 
