@@ -12,6 +12,8 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/thread_name.h"
 #include "engine/core.h"
@@ -28,36 +30,46 @@ constexpr std::size_t kCallsMax = 64;
 
 }  // namespace
 
-/// Holds a request's end back until the statistics know of it: who has its answer and asks for the
-/// metrics next sees blocks and counters as they are without it. Thread: engine thread only.
-class EndingsAfterStats {
+/// Holds a step's output back until the statistics know of it: who has a token, or the whole
+/// answer, and asks for the metrics next sees blocks and counters as they are with it. Thread:
+/// engine thread only. No allocation once there is room for the output of a step.
+class OutputAfterStats {
  public:
   std::shared_ptr<RequestSink> wrap(std::shared_ptr<RequestSink> sink) {
     return std::make_shared<Sink>(*this, std::move(sink));
   }
   void deliver() {
-    for (auto& [sink, finished] : endings_) sink->on_finished(finished);
-    endings_.clear();
+    for (auto& [sink, output] : held_) {
+      RequestSink& to = *sink;
+      std::visit([&to](auto& what) { pass(to, what); }, output);
+    }
+    held_.clear();
   }
 
  private:
+  using Output = std::variant<PromptLogprobs, Delta, Finished>;
+  static void pass(RequestSink& to, PromptLogprobs& piece) { to.on_prompt(std::move(piece)); }
+  static void pass(RequestSink& to, Delta& delta) { to.on_delta(std::move(delta)); }
+  static void pass(RequestSink& to, const Finished& finished) { to.on_finished(finished); }
+
   class Sink final : public RequestSink {
    public:
-    Sink(EndingsAfterStats& owner, std::shared_ptr<RequestSink> sink)
+    Sink(OutputAfterStats& owner, std::shared_ptr<RequestSink> sink)
         : owner_(owner), sink_(std::move(sink)) {}
+    /// At once: what was found is known, and the prompt is yet to be computed.
     void on_admitted(const Admission& admission) override { sink_->on_admitted(admission); }
-    void on_prompt(PromptLogprobs&& piece) override { sink_->on_prompt(std::move(piece)); }
-    void on_delta(Delta&& delta) override { sink_->on_delta(std::move(delta)); }
-    void on_finished(const Finished& finished) override {
-      owner_.endings_.emplace_back(std::move(sink_), finished);
-    }
+    void on_prompt(PromptLogprobs&& piece) override { hold(std::move(piece)); }
+    void on_delta(Delta&& delta) override { hold(std::move(delta)); }
+    void on_finished(const Finished& finished) override { hold(finished); }
 
    private:
-    EndingsAfterStats& owner_;
+    void hold(Output&& output) { owner_.held_.emplace_back(sink_, std::move(output)); }
+
+    OutputAfterStats& owner_;
     std::shared_ptr<RequestSink> sink_;
   };
 
-  std::vector<std::pair<std::shared_ptr<RequestSink>, Finished>> endings_;
+  std::vector<std::pair<std::shared_ptr<RequestSink>, Output>> held_;  // in order
 };
 
 struct Engine::Impl {
@@ -192,7 +204,7 @@ struct Engine::Impl {
         snapshot.requests_waiting += static_cast<uint32_t>(submitted.size());
       }
       for (Submission& s : submitted) {
-        core->submit(s.id, std::move(s.request), endings.wrap(std::move(s.sink)), s.submitted_ns);
+        core->submit(s.id, std::move(s.request), output.wrap(std::move(s.sink)), s.submitted_ns);
       }
       submitted.clear();
       for (const RequestId id : cancelled) core->cancel(id);
@@ -209,7 +221,7 @@ struct Engine::Impl {
         core->step();
       }
       publish_stats();
-      endings.deliver();
+      output.deliver();
     }
     // Shutting down: everyone hears of it, also who had only reached the mailbox.
     {
@@ -219,11 +231,11 @@ struct Engine::Impl {
     }
     for (const Call& call : called_for) call.tell();
     for (Submission& s : submitted) {
-      core->submit(s.id, std::move(s.request), endings.wrap(std::move(s.sink)), s.submitted_ns);
+      core->submit(s.id, std::move(s.request), output.wrap(std::move(s.sink)), s.submitted_ns);
     }
     core->cancel_all();
     publish_stats();
-    endings.deliver();
+    output.deliver();
   }
 
   /// Engine thread. The memory of both copies is kept: this runs after every step.
@@ -236,7 +248,7 @@ struct Engine::Impl {
   const Clock& clock;
   Options options;
   Status start_status;
-  EndingsAfterStats endings;   // engine thread only
+  OutputAfterStats output;     // engine thread only
   std::unique_ptr<Core> core;  // engine thread only, except check()
   Stats latest;                // engine thread only
 

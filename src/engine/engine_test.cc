@@ -325,6 +325,37 @@ TEST(Engine, StatisticsKnowOfARequestsEndBeforeItsSinkDoes) {
   }
 }
 
+/// What the statistics say at the moment a request's first token is heard.
+class StatsAtToken final : public RequestSink {
+ public:
+  explicit StatsAtToken(const Engine& engine) : engine_(engine) {}
+  void on_admitted(const Admission&) override {}
+  void on_delta(Delta&& delta) override {
+    if (delta.completion_tokens == 1) stats_.set_value(engine_.stats());
+  }
+  void on_finished(const Finished&) override { finished_.set_value(); }
+  Stats wait() {
+    finished_.get_future().wait();
+    return stats_.get_future().get();
+  }
+
+ private:
+  const Engine& engine_;
+  std::promise<Stats> stats_;
+  std::promise<void> finished_;
+};
+
+TEST(Engine, StatisticsKnowOfATokenBeforeItsSinkDoes) {
+  Machine machine;
+  for (uint32_t request = 1; request <= 20; ++request) {
+    auto sink = std::make_shared<StatsAtToken>(machine.engine);
+    ASSERT_TRUE(machine.engine.submit(request_of(request, 40, 5), sink).has_value());
+    const Stats stats = sink->wait();
+    EXPECT_EQ(stats.requests_running, 1u);
+    EXPECT_GT(stats.blocks_live, 0u);
+  }
+}
+
 TEST(Engine, SaysAtOnceWhyItCannotStart) {
   EXPECT_TRUE(Machine().engine.start_status().has_value());
   const Machine machine({.lease_5m_ns = 0});
