@@ -12,6 +12,9 @@ import math
 import subprocess
 
 
+PER_HEAD = (".attn_k_b.weight", ".attn_v_b.weight")  # one matrix a head
+
+
 class Machine:
     """`row`: what the benchmark program measured with the threads that serve."""
 
@@ -20,18 +23,22 @@ class Machine:
 
 
 class Model:
-    """Sizes of a dense model, from what `pagewise inspect --json` says of its file."""
+    """Sizes of a dense model, from what `pagewise inspect --json` says of its file. With latent attention a head's
+    query is taken to the latent and what it attended to from there, by two matrices of its own; between them it
+    multiplies whole latent rows, and again the part of them that is V (value_dim 0: part of K)."""
 
     def __init__(self, facts):
         tensors = facts["tensors"]["list"]
-        matrices = [t for t in tensors if len(t["shape"]) == 2]
+        matrices = [t for t in tensors if len(t["shape"]) == 2 or t["name"].endswith(PER_HEAD)]
+        rank = next((t["shape"][0] for t in tensors if t["name"].endswith(".attn_kv_a_norm.weight")), 0)
         layers = [t for t in matrices if t["name"].startswith("blk.")]
         head = [t for t in matrices if t["name"] == "output.weight"] or \
                [t for t in matrices if t["name"] == "token_embd.weight"]
         self.layer_weights, self.layer_bytes = size(layers), sum(t["bytes"] for t in layers)
         self.head_weights, self.head_bytes = size(head), sum(t["bytes"] for t in head)
         self.groups = [(group["layers"], group["window"], group["token_bytes"],
-                        facts["heads"] * (group["key_dim"] + group["value_dim"])) for group in facts["kv"]["groups"]]
+                        facts["heads"] * (group["key_dim"] + (group["value_dim"] or rank)))
+                       for group in facts["kv"]["groups"]]
         self.kv_token_bytes = facts["kv"]["token_bytes"]
 
     @classmethod

@@ -109,6 +109,20 @@ def test_a_step_is_bound_by_reading_weights_and_keys_or_by_multiplying_them():
     assert multiplying == pytest.approx(2 * (24 + 40) + 2 * (2 * 16) * (4 + 10))
 
 
+def test_a_latent_row_is_multiplied_whole_and_again_as_far_as_it_is_a_value():
+    latent = {
+        "heads": 3,
+        "kv": {"token_bytes": 20, "groups": [{"layers": 1, "window": 0, "token_bytes": 20, "key_dim": 10, "value_dim": 0}]},
+        "tensors": {"list": [{"name": "token_embd.weight", "shape": [4, 10], "bytes": 40},
+                             {"name": "blk.0.attn_kv_a_norm.weight", "shape": [8], "bytes": 32},
+                             {"name": "blk.0.attn_k_b.weight", "shape": [5, 8, 3], "bytes": 120},
+                             {"name": "blk.0.attn_v_b.weight", "shape": [8, 6, 3], "bytes": 144}]}}
+    multiplying = limits.step_s(machine(read=1e30, fma=1, dot=1), limits.Model(latent), 9, 1)
+    assert multiplying == pytest.approx(2 * (120 + 144 + 40) + 2 * 3 * (10 + 8) * 10)
+    reading = limits.step_s(machine(read=1, fma=1e30, dot=1e30), limits.Model(latent), 9, 1)
+    assert reading == pytest.approx(120 + 144 + 40 + 10 * 20)
+
+
 def test_what_sequences_share_is_read_once_and_multiplied_for_each():
     model, slow_read = limits.Model(GEMMA_LIKE), machine(read=1, fma=1e30, dot=1e30)
     alone = limits.step_s(slow_read, model, 99, 1, sequences=3)
