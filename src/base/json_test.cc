@@ -35,5 +35,15 @@ TEST(ParseJson, RefusesEmptyTextTrailingTextAndInvalidUtf8) {
 
 TEST(ParseJson, ToleratesAByteOrderMark) { EXPECT_TRUE(parse_json("\xef\xbb\xbf{}").has_value()); }
 
+TEST(DoubledKey, IsOneThatAnObjectHasTwice) {
+  EXPECT_EQ(doubled_key(R"({"a": 1, "b": 2, "a": 3})"), "a");
+  EXPECT_EQ(doubled_key(R"({"o": [{"b": "x, \"b\":", "b": null}], "a": 1, "a": 1})"), "b");
+  EXPECT_EQ(doubled_key("\xef\xbb\xbf{\"\": 1, \"\": 2}"), "");
+  EXPECT_EQ(doubled_key(R"({"a": 1, "\u0061": 2})"), "a") << "the same, written in another way";
+  EXPECT_EQ(doubled_key(R"({"a": {"a": {"b": 1}}, "b": [{"a": 1}, {"a": 1}, "a", "a"]})"),
+            std::nullopt);
+  EXPECT_EQ(doubled_key("[1, -2.5, 18446744073709551615, true, null]"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace pagewise

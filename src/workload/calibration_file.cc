@@ -247,6 +247,9 @@ Result<Calibration> parse_calibration(std::string_view text, std::string_view na
   if (object == nullptr) {
     return Error{ErrorCode::kMalformed, fmt::format("{}: not a JSON object", name)};
   }
+  if (const std::optional<std::string> key = doubled_key(text)) {
+    return Error{ErrorCode::kMalformed, fmt::format("{}: {}: stands twice in it", name, *key)};
+  }
   return parse_object(*object, name);
 }
 

@@ -154,6 +154,8 @@ TEST(Calibration, TheSecondVersionIsAsStrict) {
             "c: measured.steps[0].sample: no field of a calibration");
   EXPECT_EQ(message("      {\"rows\"", "      7, {\"rows\""),
             "c: measured.steps[0]: a step is a JSON object");
+  EXPECT_EQ(message("\"threads\": 1,", "\"threads\": 1, \"threads\": 2,"),
+            "c: threads: stands twice in it");
   EXPECT_EQ(message("\"measured\": {", "\"measured\": 5, \"more\": {"),
             "c: more: no field of a calibration");
 }
@@ -173,6 +175,8 @@ TEST(Calibration, NamesTheFieldThatIsWrong) {
   EXPECT_EQ(message("\"row_ns\": 300,", ""), "c: row_ns: a number from 0 to 10000000000 is needed");
   EXPECT_TRUE(message("{", "[").starts_with("c: not valid JSON"));
   EXPECT_EQ(parse_calibration("[]", "c").error().message, "c: not a JSON object");
+  EXPECT_EQ(message("\"row_ns\": 300,", "\"row_ns\": 300, \"row_ns\": 400,"),
+            "c: row_ns: stands twice in it");
   // Whatever it says, no step lasts longer than three hours.
   Calibration slow = parse_calibration(kGood, "c").value();
   slow.prompt_position_ns = 1e6;
