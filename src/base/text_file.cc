@@ -27,6 +27,8 @@ Result<std::string> read_text_file(const std::string& path, std::string_view wan
     file.read(piece, static_cast<std::streamsize>(std::min(sizeof piece, bytes_max - text.size())));
     text.append(piece, static_cast<std::size_t>(file.gcount()));
   }
+  // What failed half-way is no shorter file.
+  if (file.bad()) return Error{ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
   return text;
 }
 

@@ -33,6 +33,13 @@ TEST(TextFile, ADirectoryIsToldWhatIsWanted) {
   EXPECT_EQ(read.error().message, path + ": a directory; give a file with one key a line");
 }
 
+TEST(TextFile, AFailureIsNotItsEnd) {
+  const auto read = read_text_file("/proc/self/mem", "it");  // nothing is mapped at 0
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().code, ErrorCode::kIo);
+  EXPECT_EQ(read.error().message, "/proc/self/mem: Input/output error");
+}
+
 TEST(TextFile, AnEndlessFileEndsAtTheBound) {
   EXPECT_EQ(read_text_file("/dev/zero", "it", 100'000)->size(), 100'000U);
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/text_file.h"
 #include "cli/commands.h"
 #include "cli/process.h"
 #include "cli/terminal_text.h"
@@ -40,11 +40,9 @@ Result<std::string> read_request(const std::string& path) {
   if (path == "-") {
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   } else {
-    std::ifstream file(path, std::ios::binary);
-    text.assign(std::istreambuf_iterator<char>(file), {});
-    if (!file.good() && !file.eof()) {
-      return Error{ErrorCode::kInvalidArgument, fmt::format("{}: cannot be read", path)};
-    }
+    Result<std::string> read = read_text_file(path, "a file with one request");
+    if (!read) return Error{ErrorCode::kInvalidArgument, read.error().message};
+    text = std::move(*read);
   }
   const auto parsed = parse_json(text);
   if (!parsed) {

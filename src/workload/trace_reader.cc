@@ -265,14 +265,20 @@ Status read_file(const std::string& path, Fields fields, Add&& add) {
   if (!file) return {ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
   constexpr std::streamsize kRoom = kLineBytesMax + 2;  // one more shows that a line is too long
   const auto buffer = std::make_unique_for_overwrite<char[]>(kRoom);
+  std::optional<int> failure;
   const auto next = [&](std::string_view& line) {
     file.getline(buffer.get(), kRoom);
+    // Neither the file's end nor a line that is wrong.
+    if (file.bad()) failure = errno;
+    if (failure) return false;
     const auto size = static_cast<std::size_t>(file.gcount());
     const bool ended = file.good();  // by a line break, which is counted and not stored
     line = {buffer.get(), size - (ended ? 1 : 0)};
     return ended || size > 0;
   };
-  return read_lines(next, path, fields, add);
+  const Status read = read_lines(next, path, fields, add);
+  if (failure) return {ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(*failure))};
+  return read;
 }
 
 }  // namespace

@@ -219,6 +219,8 @@ TEST_F(TraceLengths, NeedAFile) {
             "/nonexistent: No such file or directory");
   EXPECT_NE(read_lengths(folder_.path(), none).error().message.find("a directory; give a trace"),
             std::string::npos);
+  EXPECT_EQ(read_lengths("/proc/self/mem", none).error().message,
+            "/proc/self/mem: Input/output error");
 }
 
 TEST(TraceReader, SurvivesWhatIsNoTrace) {

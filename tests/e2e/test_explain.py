@@ -246,6 +246,8 @@ def test_the_command_says_in_one_line_what_went_wrong(inn, tmp_path):
             (("--url", "https://example.org", request), 2, "https"),
             (("--url", inn.base, tmp_path / "none.json"), 2, "none.json"),
             (("--url", inn.base, broken), 2, "broken.json"),
+            (("--url", inn.base, tmp_path), 2, "a directory; give a file with one request"),
+            (("--url", inn.base, "/proc/self/mem"), 2, "/proc/self/mem: Input/output error"),
             (("--url", inn.base), 2, "REQUEST")):
         shown = run(*arguments)
         assert shown.returncode == status, (arguments, shown)
