@@ -237,6 +237,24 @@ std::string control_spelling(TokenId token) { return fmt::format("\xFF{}\xFE", t
 
 Builder::Builder() = default;
 
+Builder::Mark Builder::mark() const {
+  return {program_.text.size(),     program_.nodes.size(),
+          program_.children.size(), program_.sets.size(),
+          program_.tries.size(),    program_.strings.size(),
+          program_.texts.size(),    common_};
+}
+
+void Builder::go_back(const Mark& mark) {
+  program_.text.resize(mark.text);
+  program_.nodes.resize(mark.nodes);
+  program_.children.resize(mark.children);
+  program_.sets.resize(mark.sets);
+  program_.tries.resize(mark.tries);
+  program_.strings.resize(mark.strings);
+  program_.texts.resize(mark.texts);
+  common_ = mark.common;
+}
+
 NodeId Builder::add(const Node& node) {
   program_.nodes.push_back(node);
   return NodeId(static_cast<uint32_t>(program_.nodes.size() - 1));

@@ -113,7 +113,7 @@ class Builder {
   /// What validates against a JSON schema (docs/structured-output.md has the keywords).
   /// `where` is the schema's place in the request, for messages.
   /// Errors: kInvalidArgument or kUnsupported, "WHERE.properties.a.pattern: ...": one line that
-  /// names the keyword.
+  /// names the keyword. The builder is then as it was.
   Result<NodeId> json_schema(const json::value& schema, std::string_view where);
 
   /// Errors: kInvalidArgument for parts that can come to themselves without a byte, repeat nothing,
@@ -123,6 +123,18 @@ class Builder {
 
  private:
   friend class SchemaCompiler;
+
+  /// Parts that are made once and used by all that need them.
+  struct Common {
+    std::optional<NodeId> value, object, string, integer, number, comma, colon;
+  };
+  /// How far the builder had come: everything is appended, so this is all that there was.
+  struct Mark {
+    std::size_t text, nodes, children, sets, tries, strings, texts;
+    Common common;
+  };
+  Mark mark() const;
+  void go_back(const Mark& mark);
 
   Status check_part(NodeId part);
   bool is_full() const { return program_.nodes.size() > kNodesMax; }
@@ -138,7 +150,7 @@ class Builder {
   NodeId colon();
 
   Program program_;
-  std::optional<NodeId> value_, object_, string_, integer_, number_, comma_, colon_;
+  Common common_;
 };
 
 /// An output that validates against `schema`, and nothing else.

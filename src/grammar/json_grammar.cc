@@ -24,11 +24,13 @@ NodeId once(std::optional<NodeId>& kept, NodeId made) {
 }  // namespace
 
 NodeId Builder::comma() {
-  return comma_ ? *comma_ : once(comma_, sequence({literal(","), optional(literal(" "))}));
+  return common_.comma ? *common_.comma
+                       : once(common_.comma, sequence({literal(","), optional(literal(" "))}));
 }
 
 NodeId Builder::colon() {
-  return colon_ ? *colon_ : once(colon_, sequence({literal(":"), optional(literal(" "))}));
+  return common_.colon ? *common_.colon
+                       : once(common_.colon, sequence({literal(":"), optional(literal(" "))}));
 }
 
 NodeId Builder::digits(uint32_t min, uint32_t max) {
@@ -36,35 +38,37 @@ NodeId Builder::digits(uint32_t min, uint32_t max) {
 }
 
 NodeId Builder::json_integer() {
-  if (integer_) return *integer_;
+  if (common_.integer) return *common_.integer;
   const NodeId large = sequence({byte_of(byte_range('1', '9')), digits(0, kDigitsMax - 1)});
-  return once(integer_, sequence({optional(literal("-")), choice({literal("0"), large})}));
+  return once(common_.integer, sequence({optional(literal("-")), choice({literal("0"), large})}));
 }
 
 NodeId Builder::json_number() {
-  if (number_) return *number_;
+  if (common_.number) return *common_.number;
   const NodeId fraction = sequence({literal("."), digits(1, kDigitsMax)});
   const NodeId exponent = sequence(
       {byte_of(bytes_of("eE")), optional(byte_of(bytes_of("+-"))), digits(1, kExponentDigitsMax)});
-  return once(number_, sequence({json_integer(), optional(fraction), optional(exponent)}));
+  return once(common_.number, sequence({json_integer(), optional(fraction), optional(exponent)}));
 }
 
-NodeId Builder::json_string() { return string_ ? *string_ : once(string_, string_node({})); }
+NodeId Builder::json_string() {
+  return common_.string ? *common_.string : once(common_.string, string_node({}));
+}
 
 NodeId Builder::json_array_of(NodeId item, uint32_t min, uint32_t max) {
   return nest(sequence({literal("["), repeat(item, comma(), min, max), literal("]")}));
 }
 
 NodeId Builder::json_object() {
-  if (object_) return *object_;
+  if (common_.object) return *common_.object;
   const NodeId member = sequence({json_string(), colon(), json_value()});
-  return once(object_,
+  return once(common_.object,
               nest(sequence({literal("{"), repeat(member, comma(), 0, kUnbounded), literal("}")})));
 }
 
 NodeId Builder::json_value() {
-  if (value_) return *value_;
-  const NodeId value = once(value_, forward());
+  if (common_.value) return *common_.value;
+  const NodeId value = once(common_.value, forward());
   define(value, choice({words({"true", "false", "null"}), json_number(), json_string(),
                         json_object(), json_array_of(value, 0, kUnbounded)}));
   return value;

@@ -595,9 +595,14 @@ NodeId SchemaCompiler::members(const std::vector<Property>& properties,
 // ---- For everybody ------------------------------------------------------------------------------
 
 Result<NodeId> Builder::json_schema(const json::value& schema, std::string_view where) {
+  const Mark before = mark();
   SchemaCompiler compiler(*this, schema, where);
-  PW_ASSIGN_OR_RETURN(const NodeId node, compiler.compile());
-  if (const Status status = check_part(node); !status) return at_place(where, status.error());
+  Result<NodeId> node = compiler.compile();
+  if (node) {
+    const Status status = check_part(*node);
+    if (!status) node = at_place(where, status.error());
+  }
+  if (!node) go_back(before);
   return node;
 }
 

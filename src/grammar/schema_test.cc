@@ -396,5 +396,25 @@ TEST(Schema, ASchemaThatIsTooLargeIsRefused) {
   EXPECT_NE(grammar.error().message.find("schema: needs more than"), std::string::npos);
 }
 
+TEST(Schema, ARefusedSchemaLeavesNothingBehind) {
+  const auto build = [](bool with_refused) {
+    Builder builder;
+    const NodeId first = *builder.json_schema(parsed(R"({"type":"integer"})"), "first");
+    if (with_refused) {
+      // Much of it compiles before the last property does not.
+      EXPECT_FALSE(builder.json_schema(parsed(R"({"type":"object","properties":{
+          "s":{"type":"string","maxLength":3},"n":{"type":"number"},"v":{},
+          "e":{"enum":["zyx","wv"]},"x":{"not":{}}},"required":["s","n","v","e","x"]})"),
+                                       "second"));
+    }
+    return built(builder, builder.sequence({first, builder.literal(","), builder.json_value()}));
+  };
+  const GrammarPtr grammar = build(true), plain = build(false);
+  EXPECT_EQ(grammar->program().nodes.size(), plain->program().nodes.size());
+  EXPECT_EQ(grammar->program().text, plain->program().text);
+  EXPECT_EQ(grammar->program().classes, plain->program().classes);
+  expect_matches(grammar, {"1,[2.5]", "-7,{\"a\":null}"}, {"1", "1.5,[]"});
+}
+
 }  // namespace
 }  // namespace pagewise::grammar

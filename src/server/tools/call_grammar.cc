@@ -55,12 +55,9 @@ class Composer {
  private:
   ApiResult<NodeId> arguments_of(const Tool& tool) {
     if (tool.parameters.empty()) return builder_.json_object();
-    // In a grammar of its own first: a schema that fails half-way leaves parts behind.
-    if (!tool.strict && !grammar::grammar_of_schema(tool.parameters, tool.path)) {
-      return builder_.json_object();
-    }
     auto schema = builder_.json_schema(tool.parameters, tool.path);
     if (schema) return *schema;
+    if (!tool.strict) return builder_.json_object();
     ApiError error = to_api_error(schema.error());
     error.param = tool.path;
     return error;

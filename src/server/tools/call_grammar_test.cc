@@ -151,6 +151,32 @@ TEST(CallGrammar, RefusesAStrictSchemaThatItCannotKeepAndOffersTheToolWithoutThe
       << refused.error().message;
 }
 
+// Each schema would fit alone, and both together do not.
+TEST(CallGrammar, OffersAToolWithoutThePromiseWhoseSchemaIsTooLargeBesideTheOthers) {
+  std::string values;
+  for (int i = 0; i < 30'000; ++i) values += (i == 0 ? "" : ",") + std::string("[]");
+  const json::object schema =
+      parse_json(R"({"type":"object","properties":{"a":{"const":[)" + values + "]}}}")->as_object();
+  GenerationRequest request = request_with(ToolUse::kRequired);
+  request.tools.push_back(request.tools[0]);
+  request.tools[2].name = "h";
+  for (std::size_t i = 0; i < 2; ++i) {  // the one behind them keeps its promise
+    request.tools[i].parameters = schema;
+    request.tools[i].strict = false;
+  }
+  const CallGrammar grammar = grammar_for(request, family("qwen3").format);
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments +
+           "}\n</tool_call>";
+  };
+  const std::string free = call("g", R"({"a": 1})");
+  EXPECT_EQ(taken(grammar, free), free.size());
+  EXPECT_EQ(taken(grammar, call("f", R"({"a": 1})")), 0U);
+  const std::string strict = call("h", R"({"b": "x", "n": 3})");
+  EXPECT_EQ(taken(grammar, strict), strict.size());
+  EXPECT_EQ(taken(grammar, call("h", R"({"b": "q", "n": 3})")), 0U);
+}
+
 TEST(CallGrammar, LeavesWordsAloneThatHaveMarksOfTheModelsOwnUnlessAToolIsStrict) {
   GenerationRequest request = request_with(ToolUse::kAuto);
   request.tools[0].strict = false;
