@@ -416,10 +416,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (error && error != asio::error::would_block) co_return false;
     if (bytes.empty()) co_return true;
     error.clear();
-    arm(std::chrono::seconds(server_->options.stalled_s_max));
-    auto source = asio::buffer(bytes.data(), bytes.size());
-    auto token = asio::redirect_error(asio::use_awaitable, error);
-    co_await asio::async_write(socket_, source, token);
+    while (!bytes.empty() && !error) {
+      arm(std::chrono::seconds(server_->options.stalled_s_max));  // of each piece: it may be slow
+      auto source = asio::buffer(bytes.data(), bytes.size());
+      auto token = asio::redirect_error(asio::use_awaitable, error);
+      const std::size_t sent = co_await socket_.async_write_some(source, token);
+      bytes.remove_prefix(sent);
+    }
     disarm();
     co_return !error;
   }

@@ -10,8 +10,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -69,6 +72,24 @@ class Client {
       buffer_.append(piece, static_cast<std::size_t>(got));
     }
   }
+  /// The next so many bytes; fewer at the end.
+  std::string read(std::size_t bytes) {
+    std::string out = buffer_.substr(0, bytes);
+    buffer_.erase(0, out.size());
+    char piece[1 << 16];
+    while (out.size() < bytes) {
+      const ssize_t got = recv(fd_, piece, std::min(sizeof piece, bytes - out.size()), 0);
+      if (got <= 0) break;
+      out.append(piece, static_cast<std::size_t>(got));
+    }
+    return out;
+  }
+  /// Whether nothing more comes because the server ended the connection.
+  bool has_ended() {
+    char byte;
+    const ssize_t got = recv(fd_, &byte, 1, 0);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  }
   std::string read_all() { return read_until(std::string(1, '\0') + "never"); }
 
  private:
@@ -87,8 +108,13 @@ struct StreamState {
   std::function<void()> wake;
   std::string pending;
   bool finish = false;
+  TimeNs beat_ns = 0;  // if not 0: after so long a silence it says "beat" unasked
   std::atomic<bool> started{false}, cancelled{false}, shut_down{false};
 
+  void beat_every(TimeNs ns) {
+    std::lock_guard lock(mutex);
+    beat_ns = ns;
+  }
   void say(std::string text, bool last = false) {
     std::lock_guard lock(mutex);
     pending += text;
@@ -111,13 +137,19 @@ class TestStream final : public Exchange {
     }
     state_->started = true;
   }
-  Progress poll(TimeNs) override {
+  Progress poll(TimeNs now) override {
     std::lock_guard lock(state_->mutex);
     Progress progress;
     if (!head_sent_) progress.head = HttpResponse{200, "text/event-stream", {}, ""};
+    const bool silent = head_sent_ && state_->pending.empty();
+    if (silent && state_->beat_ns != 0 && now - last_at_ >= state_->beat_ns) {
+      state_->pending = "beat";
+    }
+    if (!silent || !state_->pending.empty()) last_at_ = now;
     head_sent_ = true;
     progress.bytes = std::exchange(state_->pending, {});
     progress.done = state_->finish || state_->shut_down;
+    if (state_->beat_ns != 0) progress.look_again_at = last_at_ + state_->beat_ns;
     return progress;
   }
   void cancel() override { state_->cancelled = true; }
@@ -126,7 +158,19 @@ class TestStream final : public Exchange {
  private:
   std::shared_ptr<StreamState> state_;
   bool head_sent_ = false;
+  TimeNs last_at_ = 0;  // when it said something
 };
+
+/// More than the socket buffers take; no two stretches of it are equal, so that bytes which are
+/// sent twice or left out show.
+const std::string& large_text() {
+  static const std::string text = [] {
+    std::string out(40'000'000, '\0');
+    for (uint32_t i = 0; i < out.size(); i += sizeof i) std::memcpy(out.data() + i, &i, sizeof i);
+    return out;
+  }();
+  return text;
+}
 
 class TestHandler final : public Handler {
  public:
@@ -137,6 +181,7 @@ class TestHandler final : public Handler {
   Outcome handle(HttpRequest&& request) override {
     if (request.path == "/stream") return std::make_unique<TestStream>(stream);
     if (request.path == "/throw") throw std::runtime_error("third party");
+    if (request.path == "/large") return HttpResponse{200, "text/plain", {}, large_text()};
     return HttpResponse{200,
                         "text/plain",
                         {},
@@ -162,10 +207,11 @@ class TestHandler final : public Handler {
 
 class HttpServerTest : public testing::Test {
  protected:
-  HttpServerTest() {
+  explicit HttpServerTest(uint32_t stalled_s_max = 60) {
     HttpServerOptions options;
     options.port = 0;
     options.body_bytes_max = 200'000;
+    options.stalled_s_max = stalled_s_max;
     options.drain_s_max = 1;
     auto server = HttpServer::listen(options, clock_);
     EXPECT_TRUE(server.has_value());
@@ -191,6 +237,11 @@ class HttpServerTest : public testing::Test {
   TestHandler handler_;
   std::unique_ptr<HttpServer> server_;
   std::thread thread_;
+};
+
+class HttpServerStallTest : public HttpServerTest {
+ protected:
+  HttpServerStallTest() : HttpServerTest(1) {}
 };
 
 TEST_F(HttpServerTest, AnswersRequestAfterRequestOnOneConnection) {
@@ -350,6 +401,71 @@ TEST_F(HttpServerTest, SeesAClientLeaveWithoutSendingAnything) {  // C07
   EXPECT_FALSE(handler_.stream->cancelled);
   client.close();
   EXPECT_TRUE(eventually(handler_.stream->cancelled));
+}
+
+// Nobody wakes the connection: keep-alives after the first come only if it looks again by itself.
+TEST_F(HttpServerTest, LooksAgainAtASilentStreamAsOftenAsItAsks) {
+  const std::string beat = "4\r\nbeat\r\n";
+  handler_.stream->beat_every(50'000'000);
+  Client client(port());
+  ASSERT_TRUE(client.send(post("/stream", "")));
+  client.read_until("\r\n\r\n");
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(client.read_until(beat), beat) << i;
+  // What is said meanwhile puts the next one off, and does not end them.
+  handler_.stream->say("word");
+  EXPECT_TRUE(client.read_until("word\r\n").ends_with("4\r\nword\r\n"));
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(client.read_until(beat), beat) << i;
+  handler_.stream->say("", true);
+  EXPECT_TRUE(client.read_until("0\r\n\r\n").ends_with("0\r\n\r\n"));
+}
+
+TEST_F(HttpServerTest, SendsEachByteOfALargeAnswerOnceToAClientThatIsLate) {
+  const std::string& sent = large_text();
+  Client client(port());
+  ASSERT_TRUE(client.send(post("/large", "")));
+  client.read_until("\r\n\r\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the socket buffers fill up
+  EXPECT_TRUE(client.read(sent.size()) == sent);
+  ASSERT_TRUE(client.send(post("/x", "next")));
+  EXPECT_NE(client.read_until("POST /x next").find("200 OK"), std::string::npos);
+}
+
+TEST_F(HttpServerStallTest, LeavesAClientThatStopsInTheMiddleOfItsBody) {
+  Client client(port());
+  ASSERT_TRUE(client.send("POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf"));
+  EXPECT_TRUE(client.has_ended());
+}
+
+TEST_F(HttpServerStallTest, WaitsForABodyThatComesSlowly) {
+  Client client(port());
+  ASSERT_TRUE(client.send("POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"));
+  for (const char byte : std::string("unhurried")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    ASSERT_TRUE(client.send({&byte, 1}));
+  }
+  EXPECT_NE(client.read_until("POST /x unhurried").find("200 OK"), std::string::npos);
+}
+
+TEST_F(HttpServerStallTest, CancelsAStreamWhoseClientNoLongerReads) {
+  Client client(port());
+  ASSERT_TRUE(client.send(post("/stream", "")));
+  ASSERT_TRUE(eventually(handler_.stream->started));
+  handler_.stream->say(std::string(50'000'000, 's'));
+  EXPECT_TRUE(eventually(handler_.stream->cancelled));
+}
+
+TEST_F(HttpServerStallTest, WaitsForAClientThatReadsSlowly) {
+  const std::string& sent = large_text();
+  Client client(port());
+  ASSERT_TRUE(client.send(post("/large", "")));
+  client.read_until("\r\n\r\n");
+  for (std::size_t got = 0; got < sent.size();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    const std::size_t more =
+        client.read(std::min<std::size_t>(1'000'000, sent.size() - got)).size();
+    ASSERT_GT(more, 0U) << "after " << got << " of " << sent.size() << " bytes";
+    got += more;
+  }
 }
 
 TEST_F(HttpServerTest, AnswersOthersWhileAClientDoesNotRead) {
