@@ -286,6 +286,7 @@ TEST(OpenAiStream, WritesPlainTextAsTheSameChunkThatLogprobsWouldStandIn) {
       json::value& logprobs = with.at("choices").at(0).at("logprobs");
       EXPECT_FALSE(logprobs.is_null());
       logprobs = nullptr;
+      EXPECT_EQ(with.as_object().contains("usage"), usage);
       EXPECT_EQ(chunk(false), json::serialize(with));
     }
   }
