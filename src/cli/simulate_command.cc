@@ -22,6 +22,7 @@
 #include "gguf/gguf.h"
 #include "kv/pool_split.h"
 #include "model/spec.h"
+#include "planner/step_times.h"
 #include "simulate/report.h"
 #include "workload/generators.h"
 #include "workload/trace_reader.h"
@@ -102,13 +103,10 @@ Status size_plain_pool(const SimulateFlags& flags, simulate::ReplicaOptions& rep
 }
 
 /// The cache that `serve` would give the model: its groups, and their shares of the memory.
-Status size_model_pool(const SimulateFlags& flags, uint32_t model_context,
-                       simulate::ReplicaOptions& replica) {
+Status size_model_pool(const SimulateFlags& flags, simulate::ReplicaOptions& replica) {
   PW_ASSIGN_OR_RETURN(const uint64_t memory, parse_size(flags.kv_memory));
-  uint32_t& context = replica.engine.context_max;
-  context = context == 0 ? model_context : std::min(context, model_context);
-  const kv::PoolSplit split =
-      kv::split_pool(replica.geometry, {memory, context, replica.engine.step_tokens});
+  const kv::PoolSplit split = kv::split_pool(
+      replica.geometry, {memory, replica.engine.context_max, replica.engine.step_tokens});
   if (split.context < 2) {
     return invalid(fmt::format("--kv-memory {} holds no block of {} tokens of {}",
                                format_size(memory), replica.geometry.block_tokens,
@@ -133,7 +131,9 @@ Status describe_cache(SimulateFlags& flags) {
   PW_ASSIGN_OR_RETURN(replica.geometry, geometry_of(spec, flags.compute));
   flags.options.model_name = named.name;
   flags.options.kv_type_name = kv_types_text(flags.compute);
-  return flags.curve ? Status::ok() : size_model_pool(flags, spec.context, replica);
+  uint32_t& context = replica.engine.context_max;
+  context = context == 0 ? spec.context : std::min(context, spec.context);
+  return flags.curve ? Status::ok() : size_model_pool(flags, replica);
 }
 
 Result<simulate::Report> make_report(SimulateFlags& flags, workload::Trace& trace) {
@@ -177,6 +177,17 @@ void tell_speed(const simulate::Report& report, std::chrono::steady_clock::time_
              requests / std::max(seconds, 1e-9));
 }
 
+/// Whose times these are, when they are not the model's: what is cached is right all the same.
+void tell_foreign_times(const simulate::Report& report) {
+  const simulate::SimulationOptions& options = report.options;
+  if (!report.outcome || options.model_name.empty()) return;
+  const auto elsewhere =
+      planner::taken_elsewhere(options.replica.calibration, options.replica.geometry.token_bytes());
+  if (!elsewhere) return;
+  fmt::print(stderr, "pagewise simulate: times are not those of {}: --calibration: {}\n",
+             one_line(options.model_name, 200), one_line(*elsewhere, 1000));
+}
+
 int fail(const Error& error, int status) {
   fmt::print(stderr, "pagewise simulate: {}\n", one_line(error.message, 2000));
   return status;
@@ -196,6 +207,7 @@ int run_simulate(SimulateFlags& flags) {
     const Status written = write_text_file(flags.svg, *chart);
     if (!written) return fail(written.error(), kExitFailed);
   }
+  tell_foreign_times(*report);
   if (flags.json) {
     fmt::print("{}\n", pagewise::json::serialize(simulate::report_json(*report)));
   } else if (flags.html) {

@@ -119,6 +119,28 @@ PoolSplit split_pool(const Geometry& geometry, const PoolWish& wish) {
   return Splitter(geometry, wish).split();
 }
 
+uint64_t memory_to_hold(const Geometry& geometry, PoolWish wish, uint64_t tokens) {
+  const auto holds = [&](uint64_t bytes) {
+    wish.bytes = bytes;
+    return tokens_held(geometry, split_pool(geometry, wish).blocks) >= tokens;
+  };
+  uint64_t smallest = UINT64_MAX;
+  for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
+    smallest = std::min(smallest, geometry.block_stride(g));
+  }
+  uint64_t too_little = 0, enough = std::max(smallest, tokens * geometry.token_bytes());
+  // No pool has more blocks than ids.
+  while (!holds(enough) && enough < (uint64_t{1} << 62)) {
+    too_little = enough;
+    enough *= 2;
+  }
+  while (enough - too_little > smallest) {
+    const uint64_t middle = too_little + (enough - too_little) / 2;
+    (holds(middle) ? enough : too_little) = middle;
+  }
+  return enough;
+}
+
 uint64_t sequences_held(const Geometry& geometry, std::span<const uint32_t> blocks,
                         uint64_t tokens) {
   uint64_t fit = UINT64_MAX;

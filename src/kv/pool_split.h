@@ -35,6 +35,11 @@ struct PoolSplit {
 /// Takes at most wish.bytes and leaves less than the largest block. Pure.
 PoolSplit split_pool(const Geometry& geometry, const PoolWish& wish);
 
+/// The least memory, to within the smallest block, of which split_pool() makes a pool that holds
+/// `tokens` (tokens_held()); `wish.bytes` is not looked at. Where no group has a window that is
+/// what the tokens take, rounded up to blocks.
+uint64_t memory_to_hold(const Geometry& geometry, PoolWish wish, uint64_t tokens);
+
 /// How many sequences of `tokens` are held at once by `blocks` of each group.
 uint64_t sequences_held(const Geometry& geometry, std::span<const uint32_t> blocks,
                         uint64_t tokens);

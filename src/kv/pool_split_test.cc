@@ -56,6 +56,27 @@ TEST(PoolSplit, ShortensTheContextAndTheStepsBeforeTheWindow) {
   EXPECT_EQ(split_pool(geometry, {512 * kKiB, 32768, 512}).context, 0U);
 }
 
+TEST(PoolSplit, IsOfTheLeastMemoryThatHoldsSoManyTokens) {
+  for (const Geometry& geometry :
+       {Geometry{32, {group(30, 0)}}, gemma(), Geometry{16, {group(8, 4096)}}}) {
+    const uint64_t smallest =
+        std::min(geometry.block_stride(0),
+                 geometry.block_stride(static_cast<uint32_t>(geometry.groups.size()) - 1));
+    for (const uint64_t tokens : {1, 1000, 30'000, 1'000'000}) {
+      const auto held = [&](uint64_t bytes) {
+        return tokens_held(geometry, split_pool(geometry, {bytes, 32768, 512}).blocks);
+      };
+      const uint64_t bytes = memory_to_hold(geometry, {0, 32768, 512}, tokens);
+      EXPECT_GE(held(bytes), tokens);
+      EXPECT_LT(held(bytes - smallest), tokens);
+    }
+  }
+  // A third of Gemma's layers' rows would be too little, and all of them far too much.
+  const uint64_t bytes = memory_to_hold(gemma(), {0, 32768, 512}, 1'000'000);
+  EXPECT_GT(bytes, 1'000'000 * gemma().groups[0].token_bytes());
+  EXPECT_LT(bytes, 1'000'000 * gemma().token_bytes() / 2);
+}
+
 TEST(PoolSplit, CountsTheTokensOfTheFullGroups) {
   const Geometry geometry = gemma();
   EXPECT_EQ(tokens_held(geometry, std::vector<uint32_t>{100, 40}), 3200U);

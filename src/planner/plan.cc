@@ -207,15 +207,9 @@ Status add_populations(const PlanInput& input, Plan& plan) {
 Status add_times(const PlanInput& input, Plan& plan) {
   if (!input.calibration) return Status::ok();
   const workload::Calibration& calibration = *input.calibration;
-  // Times of another model would look as good as the right ones.
-  if (plan.cost && plan.cost->token_bytes() != calibration.kv_bytes_per_token) {
-    const auto& measured = calibration.measured;
-    return invalid(fmt::format(
-        "--calibration: it was taken where a token has {} bytes of KV{}, here it has {}: another "
-        "model or --kv-type; calibrate this one with pagewise bench",
-        grouped(calibration.kv_bytes_per_token),
-        measured ? fmt::format(" ({}, {})", measured->model, measured->kv_type) : "",
-        grouped(plan.cost->token_bytes())));
+  if (plan.cost) {
+    const auto elsewhere = taken_elsewhere(calibration, plan.cost->token_bytes());
+    if (elsewhere) return invalid("--calibration: " + *elsewhere);
   }
   StepTimes times(calibration, input.step_tokens);
   PW_ASSIGN_OR_RETURN(plan.times,

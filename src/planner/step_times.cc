@@ -30,6 +30,18 @@ Result<TimeNs> multiple(TimeNs ns, long double times) {
 
 }  // namespace
 
+std::optional<std::string> taken_elsewhere(const workload::Calibration& calibration,
+                                           uint64_t token_bytes) {
+  if (calibration.kv_bytes_per_token == token_bytes) return std::nullopt;
+  const auto& measured = calibration.measured;
+  return fmt::format(
+      "it was taken where a token has {} bytes of KV{}, here it has {}: another model or "
+      "--kv-type; calibrate this one with pagewise bench",
+      grouped(calibration.kv_bytes_per_token),
+      measured ? fmt::format(" ({}, {})", measured->model, measured->kv_type) : "",
+      grouped(token_bytes));
+}
+
 Status StepTimes::take(const workload::StepWork& work, TimeNs& sum) {
   if (++steps_ > kStepsMax) {
     return {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -45,6 +46,11 @@ struct PrefillBill {
   // When entries expire, as in TimedBill: calls on the beat, and at random.
   std::optional<TimeNs> even_ns, random_ns;
 };
+
+/// Why times by `calibration` are not those of a model with so much KV a token, as what follows a
+/// flag's name and a colon; nullopt: they may be. They would look as good as the right ones.
+std::optional<std::string> taken_elsewhere(const workload::Calibration& calibration,
+                                           uint64_t token_bytes);
 
 class StepTimes {
  public:

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -93,6 +94,11 @@ uint64_t pool_bytes(const ReplicaOptions& replica) {
     bytes += replica.blocks[g] * replica.geometry.block_stride(g);
   }
   return bytes;
+}
+
+bool has_windows(const kv::Geometry& geometry) {
+  return std::any_of(geometry.groups.begin(), geometry.groups.end(),
+                     [](const kv::GroupGeometry& group) { return group.window != 0; });
 }
 
 json::array groups_json(const ReplicaOptions& replica) {
@@ -218,6 +224,15 @@ std::string machine_text(const SimulationOptions& options) {
          row("model", fmt::format("{}, KV {}{}", options.model_name, options.kv_type_name, groups));
 }
 
+/// Memory in which a pool keeps so many tokens in the layers that keep all. Those behind a window
+/// need less for them: as much as serve gives them.
+uint64_t curve_bytes(const ReplicaOptions& replica, uint64_t tokens) {
+  const kv::Geometry& geometry = replica.geometry;
+  if (!has_windows(geometry)) return tokens * geometry.token_bytes();
+  return kv::memory_to_hold(geometry, {0, replica.engine.context_max, replica.engine.step_tokens},
+                            tokens);
+}
+
 std::string curve_text(const Report& report) {
   const Curve& curve = *report.curve;
   std::string out = "hit rate against memory (least recently used";
@@ -225,6 +240,9 @@ std::string curve_text(const Report& report) {
     out += fmt::format(", from {} of the blocks", percent(curve.share));
   }
   out += ")\n";
+  if (has_windows(report.options.replica.geometry)) {
+    out += "  memory as serve divides it; tokens of the layers that keep all\n";
+  }
   if (curve.points.empty()) out += "  nothing is asked for twice\n";
   std::string told;
   for (const CurvePoint& point : curve.points) {
@@ -232,7 +250,7 @@ std::string curve_text(const Report& report) {
     if (percent(point.hit_rate) == told) continue;
     told = percent(point.hit_rate);
     out += fmt::format("  {:>15} tokens {:>10}  {:>7}\n", grouped(point.tokens),
-                       format_size(point.tokens * report.options.replica.geometry.token_bytes()),
+                       format_size(curve_bytes(report.options.replica, point.tokens)),
                        percent(point.hit_rate));
   }
   return out;
@@ -248,7 +266,6 @@ json::object report_json(const Report& report) {
                               {"span_s", rounded(seconds(span_ns(*report.trace)))},
                               {"prompt_tokens", report.trace->prompt_tokens()},
                               {"output_tokens", report.trace->output_tokens()}};
-  const uint64_t token_bytes = options.replica.geometry.token_bytes();
   if (report.outcome) {
     out["machine"] = machine_json(options);
     out["result"] = measured_json(report.outcome->all, options.replicas);
@@ -264,7 +281,7 @@ json::object report_json(const Report& report) {
     json::array points;
     for (const CurvePoint& point : report.curve->points) {
       points.push_back(json::object{{"tokens", point.tokens},
-                                    {"bytes", point.tokens * token_bytes},
+                                    {"bytes", curve_bytes(options.replica, point.tokens)},
                                     {"hit_rate", rounded(point.hit_rate)}});
     }
     out["curve"] = json::object{{"followed_share", rounded(report.curve->share)},

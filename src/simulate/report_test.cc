@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "kv/pool_split.h"
 #include "workload/generators.h"
 
 namespace pagewise::simulate {
@@ -72,6 +73,29 @@ TEST(Report, TheObjectAddsUp) {
   const json::object& point = report.at("curve").at("points").as_array()[0].as_object();
   EXPECT_EQ(point.at("bytes").to_number<uint64_t>(),
             point.at("tokens").to_number<uint64_t>() * 23'040);
+}
+
+TEST(Report, ACurveWithWindowsIsOverTheMemoryThatServeWouldDivide) {
+  Case made;
+  ReplicaOptions& replica = made.report.options.replica;
+  const auto group = [](uint32_t layers, uint32_t window) {
+    return kv::GroupGeometry{
+        .layers = layers, .kv_heads = 1, .key_dim = 256, .value_dim = 256, .window = window};
+  };
+  replica.geometry = {32, {group(3, 0), group(15, 512)}};
+  replica.engine.context_max = 32'768;
+  made.report.outcome.reset();
+  const json::array points = report_json(made.report).at("curve").at("points").as_array();
+  ASSERT_GT(points.size(), 3U);
+  for (const json::value& point : points) {
+    const auto tokens = point.at("tokens").to_number<uint64_t>();
+    const auto bytes = point.at("bytes").to_number<uint64_t>();
+    const kv::PoolSplit split =
+        kv::split_pool(replica.geometry, {bytes, 32'768, replica.engine.step_tokens});
+    EXPECT_GE(kv::tokens_held(replica.geometry, split.blocks), tokens);
+    EXPECT_LT(bytes, tokens * replica.geometry.token_bytes()) << "windows forget";
+  }
+  EXPECT_NE(report_text(made.report).find("memory as serve divides it"), std::string::npos);
 }
 
 TEST(Report, TheTextTellsTheMainFigures) {

@@ -11,7 +11,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from conftest import GEMMA, serving_gemma
+from conftest import GEMMA, MODEL, serving_gemma
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGEWISE = (os.environ.get("PAGEWISE_BIN") or os.environ.get("PAGEWISE") or
@@ -27,11 +27,16 @@ def run(*arguments):
                           text=True, timeout=120)
 
 
-def simulate(*arguments):
+def simulate(*arguments, warning=""):
     done = run(*arguments, "--json")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "" and done.stdout.count("\n") == 1
+    assert done.stdout.count("\n") == 1
+    assert done.stderr.count("\n") == bool(warning) and warning in done.stderr
     return json.loads(done.stdout)
+
+
+# A calibration of another model: said, because its times look as good as the right ones.
+FOREIGN = "a token has 131,072 bytes of KV, here it has "
 
 
 @pytest.fixture(name="fast")
@@ -92,7 +97,8 @@ def test_the_curve_rises_to_what_the_trace_repeats(fast):
 def test_a_models_cache_is_the_one_that_serve_makes_of_it(fast):
     words = ["--kv-memory", "48MiB", "--kv-type", "q8_0", "--block-tokens", 64, "--max-context", 4096]
     with serving_gemma(*map(str, words)) as server:
-        groups = simulate(TRACE, "--scale-lengths", 16, "--calibration", fast, "--model", GEMMA, *words)["machine"]
+        groups = simulate(TRACE, "--scale-lengths", 16, "--calibration", fast, "--model", GEMMA, *words,
+                          warning=FOREIGN)["machine"]
         assert [g["window"] for g in groups["groups"]] == [512, 0] or [g["window"] for g in groups["groups"]] == [0, 512]
         for number, group in enumerate(groups["groups"]):
             served = sum(server.group_blocks(number, group["window"], state) for state in ("live", "cached", "free"))
@@ -102,12 +108,33 @@ def test_a_models_cache_is_the_one_that_serve_makes_of_it(fast):
 
 def test_a_models_windows_hold_more_conversations_than_layers_that_keep_all(fast):
     words = ["--generate", "chat", "--count", 300, "--rate", 2, "--calibration", fast, "--max-queue", 1000]
-    windows = simulate(*words, "--model", GEMMA, "--kv-memory", "64MiB")
+    windows = simulate(*words, "--model", GEMMA, "--kv-memory", "64MiB", warning=FOREIGN)
     plain = simulate(*words, "--pool-tokens", (64 << 20) // windows["machine"]["kv_bytes_per_token"])
     assert windows["result"]["served"] == 300 > plain["result"]["served"], "longer ones fit, too"
     assert windows["machine"]["pool_tokens"] > 2 * plain["machine"]["pool_tokens"]
     text = run(*words, "--model", GEMMA, "--kv-memory", "64MiB").stdout
     assert "behind a window of 512" in text and "that keep all" in text
+
+
+def test_times_of_another_model_are_told_apart_and_hit_rates_are_not(fast):
+    words = ["--generate", "chat", "--count", 20, "--model", MODEL]
+    own = simulate(*words)  # the default is this model's
+    other = simulate(*words, "--calibration", fast, warning="times are not those of SmolLM2-135M-Instruct.Q4_1: "
+                     "--calibration: it was taken where " + FOREIGN + "23,040: another model or --kv-type")
+    assert own["machine"]["groups"] == other["machine"]["groups"]
+    simulate(*words, "--kv-type", "q8_0", warning="23,040 bytes of KV, here it has 12,240")
+    simulate(*words, "--curve", "--calibration", fast)  # it has no times
+
+
+def test_a_curve_of_a_model_with_windows_is_over_the_memory_that_it_takes():
+    points = simulate("--generate", "chat", "--count", 300, "--curve", "--model", GEMMA)["curve"]["points"]
+    assert len(points) > 5
+    for point in (points[2], points[-1]):
+        machine = simulate("--generate", "chat", "--count", 1, "--model", GEMMA, "--kv-memory", point["bytes"],
+                           warning="another model")["machine"]
+        assert point["tokens"] <= machine["pool_tokens"] < 1.05 * point["tokens"] + 64
+    assert point["bytes"] < 0.5 * point["tokens"] * machine["kv_bytes_per_token"], "windows forget"
+    assert "memory as serve divides it" in run("--generate", "chat", "--count", 300, "--curve", "--model", GEMMA).stdout
 
 
 def test_markers_are_billed_and_their_leases_counted(fast):
