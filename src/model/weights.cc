@@ -315,6 +315,8 @@ Status load_feed_forward(Loader& loader, const std::string& prefix, const LayerS
 Result<ModelWeights> load(const gguf::File& file, const ModelSpec& spec,
                           const std::function<void(double)>& progress) {
   ModelWeights out;
+  // Packing changes matrices by less than a percent, and norms are elsewhere.
+  out.arena = kernels::WeightArena(spec.weight_bytes + spec.weight_bytes / 100);
   Loader loader(file, spec, progress, out.arena);
   PW_RETURN_IF_ERROR(loader.embeddings("token_embd.weight", spec.tied_head, out));
   if (!spec.tied_head) {

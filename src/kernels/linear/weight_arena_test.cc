@@ -2,6 +2,9 @@
 #include "kernels/linear/weight_arena.h"
 
 #include <gtest/gtest.h>
+#ifdef PW_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include <algorithm>
 #include <cstdint>
@@ -40,8 +43,50 @@ TEST(WeightArena, HandsOutZerosOnCacheLinesThatNobodyElseHas) {
 TEST(WeightArena, PutsSmallMatricesSideBySide) {
   WeightArena arena;
   const std::span<uint8_t> first = arena.take(1000);
+#ifdef PW_ADDRESS_SANITIZER
+  EXPECT_EQ(arena.take(1).data(), first.data() + 1088);
+#else
   EXPECT_EQ(arena.take(1).data(), first.data() + 1024);
+#endif
 }
+
+TEST(WeightArena, ReservesWhatIsExpectedAndLittleMoreAtATimeWhenThatWasTooLittle) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  WeightArena small(1000);
+  EXPECT_EQ(small.bytes_reserved(), 0U);
+  small.take(900);
+  EXPECT_EQ(small.bytes_reserved(), 2 * kMiB);
+  for (int i = 0; i < 3000; ++i) small.take(1000);
+  EXPECT_EQ(small.bytes_reserved(), 4 * kMiB) << "a huge page at least";
+  WeightArena large(79 * kMiB);
+  for (int i = 0; i < 79; ++i) large.take(kMiB - 64);
+  EXPECT_EQ(large.bytes_reserved(), 80 * kMiB);
+  for (int i = 0; i < 9; ++i) large.take(kMiB);
+  EXPECT_EQ(large.bytes_reserved(), 90 * kMiB);
+}
+
+#ifdef PW_ADDRESS_SANITIZER
+TEST(WeightArena, LetsNobodyTouchWhatIsBetweenPieces) {
+  const auto forbidden = [](const uint8_t* byte) { return __asan_address_is_poisoned(byte) != 0; };
+  std::vector<const uint8_t*> ends;
+  const uint8_t* begin = nullptr;
+  {
+    WeightArena arena;
+    for (const std::size_t bytes : {1, 7, 64, 100, 128, 4096}) {
+      const std::span<uint8_t> piece = arena.take(bytes);
+      if (begin == nullptr) begin = piece.data();
+      ends.push_back(piece.data() + bytes);
+    }
+    for (const uint8_t* end : ends) {
+      EXPECT_FALSE(forbidden(end - 1));
+      EXPECT_TRUE(forbidden(end));
+      EXPECT_TRUE(forbidden(end + 63));
+    }
+    EXPECT_TRUE(forbidden(begin + (std::size_t{2} << 20) - 1)) << "nobody has it yet";
+  }
+  for (const uint8_t* end : ends) EXPECT_FALSE(forbidden(end)) << "its addresses are free again";
+}
+#endif
 
 TEST(WeightArena, TakesAPieceLargerThanAChunk) {
   WeightArena arena;
