@@ -77,9 +77,12 @@ uint32_t window_of(const kv::Geometry& geometry) {
 }
 
 /// How many positions fit into half of what is free behind the weights, as the server takes it.
-Result<uint64_t> positions_that_fit(const model::ModelSpec& spec, const kv::Geometry& geometry) {
+Result<uint64_t> positions_that_fit(const model::ModelSpec& spec, const kv::Geometry& geometry,
+                                    uint32_t threads) {
   PW_ASSIGN_OR_RETURN(const uint64_t available, available_memory());
-  const uint64_t fixed = fixed_memory(spec);
+  const uint32_t step_tokens = model::CpuExecutorOptions().step_tokens_max;
+  const uint64_t fixed =
+      fixed_memory(spec, {.kv_memory = "", .step_tokens = step_tokens, .threads = threads});
   const uint64_t left = available - std::min(available, fixed);
   const uint64_t positions = left / 2 / geometry.token_bytes();
   if (positions >= 2 * model::StepMeter::kOriginalPositions) {
@@ -118,7 +121,8 @@ double typical_spread(const std::vector<workload::MeasuredStep>& steps) {
 
 Result<MeasurePlan> plan_for(const BenchFlags& flags, const model::ModelSpec& spec,
                              const kv::Geometry& geometry, uint32_t context) {
-  PW_ASSIGN_OR_RETURN(const uint64_t positions, positions_that_fit(spec, geometry));
+  PW_ASSIGN_OR_RETURN(const uint64_t positions,
+                      positions_that_fit(spec, geometry, flags.compute.threads));
   MeasurePlan plan;
   plan.kinds = step_kinds(context, positions, flags.quick);
   if (plan.kinds.empty()) {

@@ -131,8 +131,8 @@ Status ChatEngine::Impl::load() {
   served = describe_model(*model.tokenizer, chat_template);
   served.name = options.model.name;
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry, geometry_of(model.spec, options.compute));
-  PW_ASSIGN_OR_RETURN(Pool pool, size_pool({options.kv_memory, options.max_context, kStepTokens},
-                                           model.spec, geometry));
+  const PoolWish wish{options.kv_memory, options.max_context, kStepTokens, options.compute.threads};
+  PW_ASSIGN_OR_RETURN(Pool pool, size_pool(wish, model.spec, geometry));
   // One conversation: twice its context, so that what was taken back or edited may stay for a
   // while.
   for (uint32_t& blocks : pool.blocks) {

@@ -90,12 +90,12 @@ Status check(const gguf::File& file, ListedModel& out) {
   for (const gguf::Part& part : file.parts()) {
     if (part.bytes_described > part.file_bytes) return {ErrorCode::kMalformed, "it is cut off"};
   }
-  out.bytes_needed = fixed_memory(spec);
+  const PoolWish wish{.kv_memory = "", .step_tokens = kStepTokens};
+  out.bytes_needed = fixed_memory(spec, wish);
   for (uint32_t group = 0; group < geometry.groups.size(); ++group) {
     out.bytes_needed += geometry.block_stride(group);
   }
-  const auto pool =
-      size_pool({.kv_memory = "", .max_context = 0, .step_tokens = kStepTokens}, spec, geometry);
+  const auto pool = size_pool(wish, spec, geometry);
   out.fits = pool.has_value();
   if (pool.has_value()) out.context_now = pool->context;
   return Status::ok();

@@ -7,11 +7,16 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "base/bytes.h"
 #include "cli/model_argument.h"
+#include "gguf/gguf.h"
+#include "model/cpu_executor.h"
+#include "model/spec.h"
+#include "planner/server_memory.h"
 
 namespace pagewise::cli {
 namespace {
@@ -311,6 +316,20 @@ Status parse_sizes(const PlanFlags& flags, planner::PlanInput& input) {
   return Status::ok();
 }
 
+/// What `serve` would keep back for this file on this machine; nullopt where there is none that it
+/// runs.
+std::optional<uint64_t> own_working_memory(const PlanFlags& flags) {
+  if (flags.source.empty()) return std::nullopt;
+  const Result<std::string> path = plan_source_path(flags);
+  if (!path.has_value()) return std::nullopt;
+  const auto file = gguf::File::open(*path, {.header_only = true});
+  if (!file.has_value()) return std::nullopt;
+  const Result<model::ModelSpec> spec = model::spec_from_gguf(**file);
+  if (!spec.has_value()) return std::nullopt;
+  return planner::working_memory(
+      *spec, {.step_tokens = planner::kStepTokens, .threads = model::compute_threads(0)});
+}
+
 Status parse_device(const PlanFlags& flags, planner::PlanInput& input) {
   if (flags.device_memory.empty()) {
     for (const auto& [flag, text] :
@@ -336,6 +355,8 @@ Status parse_device(const PlanFlags& flags, planner::PlanInput& input) {
   if (!flags.working_memory.empty()) {
     PW_ASSIGN_OR_RETURN(device.working_bytes,
                         parse_bytes("--working-memory", flags.working_memory));
+  } else if (engine == "pagewise") {
+    device.working_bytes = own_working_memory(flags);
   }
   if (!flags.utilization.empty()) {
     PW_ASSIGN_OR_RETURN(device.share, parse_real("--utilization", flags.utilization));

@@ -11,7 +11,8 @@
 #include "base/bytes.h"
 #include "base/system_memory.h"
 #include "kv/pool_split.h"
-#include "planner/engine_rules.h"
+#include "model/cpu_executor.h"
+#include "planner/server_memory.h"
 
 namespace pagewise::cli {
 namespace {
@@ -45,14 +46,16 @@ Result<Pool> split(uint64_t bytes, const PoolWish& wish, const model::ModelSpec&
 
 }  // namespace
 
-uint64_t fixed_memory(const model::ModelSpec& spec) {
-  return spec.weight_bytes + planner::kPagewiseWorkingBytes;
+uint64_t fixed_memory(const model::ModelSpec& spec, const PoolWish& wish) {
+  const planner::ServerShape shape{.step_tokens = wish.step_tokens,
+                                   .threads = model::compute_threads(wish.threads)};
+  return spec.weight_bytes + planner::working_memory(spec, shape);
 }
 
 Result<Pool> size_pool(const PoolWish& wish, const model::ModelSpec& spec,
                        const kv::Geometry& geometry) {
   PW_ASSIGN_OR_RETURN(const uint64_t available, available_memory());
-  const uint64_t fixed = fixed_memory(spec);
+  const uint64_t fixed = fixed_memory(spec, wish);
   const uint64_t left = available - std::min(available, fixed);
   uint64_t bytes = left / 2;
   if (!wish.kv_memory.empty()) {

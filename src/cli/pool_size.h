@@ -16,6 +16,7 @@ struct PoolWish {
   std::string kv_memory;  // as --kv-memory gives it; empty: half of what is free after the weights
   uint32_t max_context = 0;  // 0: the model's
   uint32_t step_tokens = 0;
+  uint32_t threads = 0;  // as --threads gives it
 };
 
 struct Pool {
@@ -38,8 +39,8 @@ Result<Pool> size_pool_again(uint64_t bytes, uint64_t now_bytes, uint64_t commit
                              const PoolWish& wish, const model::ModelSpec& spec,
                              const kv::Geometry& geometry);
 
-/// What a model takes beside its KV: weights, and the process itself.
-uint64_t fixed_memory(const model::ModelSpec& spec);
+/// What a model takes beside its KV: weights, and working memory for steps and threads as wished.
+uint64_t fixed_memory(const model::ModelSpec& spec, const PoolWish& wish);
 
 /// How many conversations of usual lengths the pool holds at once: "1k: 12, 4k: 3, ...".
 std::string fit_text(const kv::Geometry& geometry, const Pool& pool);

@@ -70,8 +70,7 @@ Result<std::unique_ptr<CpuExecutor>> CpuExecutor::create(const gguf::File& file,
   PW_ASSIGN_OR_RETURN(std::unique_ptr<KvArena> arena,
                       KvArena::create(geometry, options.blocks, options.blocks_reserved));
   PW_ASSIGN_OR_RETURN(ModelWeights weights, load_weights(file, spec, options.progress));
-  const uint32_t cores = usable_cores();
-  const uint32_t threads = options.threads == 0 ? cores : std::min(options.threads, cores);
+  const uint32_t threads = compute_threads(options.threads);
   const uint32_t context =
       options.context_max == 0 ? spec.context : std::min(options.context_max, spec.context);
   try {
@@ -87,6 +86,11 @@ Result<std::unique_ptr<CpuExecutor>> CpuExecutor::create(const gguf::File& file,
   } catch (const std::system_error& error) {
     return Error{ErrorCode::kIo, fmt::format("cannot start {} threads: {}", threads, error.what())};
   }
+}
+
+uint32_t compute_threads(uint32_t asked) {
+  const uint32_t cores = usable_cores();
+  return asked == 0 ? cores : std::min(asked, cores);
 }
 
 const kv::Geometry& CpuExecutor::geometry() const { return impl_->arena->geometry(); }

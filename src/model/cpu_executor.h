@@ -21,9 +21,12 @@
 
 namespace pagewise::model {
 
+/// As many as asked, and never more than cores that this process may use; 0: as many as these.
+uint32_t compute_threads(uint32_t asked);
+
 struct CpuExecutorOptions {
-  uint32_t threads = 0;          // 0: one a core that this process may use; never more than cores
-  std::vector<uint32_t> blocks;  // capacity of each KV group
+  uint32_t threads = 0;                   // compute_threads()
+  std::vector<uint32_t> blocks;           // capacity of each KV group
   std::vector<uint32_t> blocks_reserved;  // how far each may grow; empty: not at all
   uint32_t step_tokens_max = 512;
   uint32_t step_runs_max = 256;

@@ -10,9 +10,11 @@ constexpr EngineRule kEngines[] = {
     {.name = "pagewise",
      .basis = ShareBasis::kRest,
      .share = 0.5,
-     .working_bytes = kPagewiseWorkingBytes,
+     .working_bytes = kPagewiseProcessBytes,
      .block_tokens = 32,
-     .note = "--kv-memory may name more than the half",
+     .note =
+         "--kv-memory may name more than the half; of a GGUF file that it runs, working memory is "
+         "that of this machine's threads",
      .source = "docs/design.md, section 4"},
     {.name = "vllm",
      .share = 0.92,

@@ -34,9 +34,11 @@ struct EngineRule {
   std::string_view source;  // where the figures come from
 };
 
-/// What Pagewise's own process takes beside weights and KV: code, tokenizer, activations. The
-/// server keeps as much back when it sizes its pool.
-inline constexpr uint64_t kPagewiseWorkingBytes = uint64_t{128} << 20;
+/// What Pagewise's own process may take beside weights, KV and what the forward pass works in:
+/// code, tokenizer, requests, logits. server_memory.h counts what is there once a server has
+/// answered, less than 40 MiB with vocabularies of up to 262,144 tokens; the rest is for many
+/// clients. Of a model whose widths are not known, all that is taken off.
+inline constexpr uint64_t kPagewiseProcessBytes = uint64_t{128} << 20;
 
 std::span<const EngineRule> engine_rules();
 const EngineRule* find_engine_rule(std::string_view name);

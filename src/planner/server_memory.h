@@ -31,4 +31,8 @@ struct ServerMemory {
 
 ServerMemory server_memory(const model::ModelSpec& spec, const ServerShape& shape);
 
+/// What the server keeps back beside weights and KV when it sizes its pool: what the forward pass
+/// works in, which grows with threads and the model's widths, and kPagewiseProcessBytes.
+uint64_t working_memory(const model::ModelSpec& spec, const ServerShape& shape);
+
 }  // namespace pagewise::planner

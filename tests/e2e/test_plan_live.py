@@ -39,6 +39,11 @@ def test_the_plan_is_what_the_server_takes(start, source):
         groups = [row for name, row in rows.items() if name.startswith("a block of")]
         assert len(groups) == (1 if source == MODEL else 2)
         assert all(row["planned"] == row["running"] for row in groups)
+        # And what is kept back for computing before a pool is sized is what computing then takes.
+        device = subprocess.run([PROGRAM, "plan", str(source), "--device-memory", "8GiB", "--tokens", "512", "--json"],
+                                capture_output=True, text=True, timeout=60, check=True)
+        computing = json.loads(device.stdout)["device"]["working_bytes"] - (128 << 20)
+        assert computing == server.metrics()["pagewise_working_bytes"] > 1 << 20
 
 
 def answer_something(server, draw):
