@@ -22,32 +22,45 @@ CacheCurve::CacheCurve(uint32_t block_tokens, uint64_t pool_tokens)
   PW_CHECK(block_tokens > 0 && pool_tokens > 0);
 }
 
-/// Into blocks_: the followed ones of whole blocks, then the sequence's end, which takes a block,
-/// too. The prompt's end stands in it or in one of the whole blocks: it has a key of its own, by
-/// which the same prompt finds it again, and next to no memory.
-void CacheCurve::make_blocks(std::string_view name_space, std::span<const TokenId> tokens,
-                             uint32_t prompt_tokens) {
-  blocks_.clear();
-  uint64_t key = xxh3(std::as_bytes(std::span(name_space)));
-  const auto append = [&](uint64_t own_key, std::size_t count, uint32_t memory_tokens) {
-    if (own_key > curve_.limit()) return;
-    blocks_.push_back({own_key, static_cast<uint32_t>(count), memory_tokens});
-  };
-  const std::size_t tail = prompt_tokens % block_tokens_;
-  for (std::size_t at = 0; at < tokens.size(); at += block_tokens_) {
-    const std::span<const TokenId> rest = tokens.subspan(at);
-    if (tail > 0 && at + tail == prompt_tokens && rest.size() > tail) {
-      append(xxh3(std::as_bytes(rest.first(tail)), key), tail, 1);
-    }
-    const std::size_t count = std::min<std::size_t>(rest.size(), block_tokens_);
-    key = xxh3(std::as_bytes(rest.first(count)), key);
-    append(key, count, block_tokens_);
-  }
+uint64_t CacheCurve::root_key(std::string_view name_space) {
+  return xxh3(std::as_bytes(std::span(name_space)));
 }
 
-void CacheCurve::admitted(std::string_view name_space, std::span<const TokenId> prompt,
-                          std::optional<uint32_t> cached_tokens) {
-  make_blocks(name_space, prompt, static_cast<uint32_t>(prompt.size()));
+/// Into blocks_, from token `begin` on, where `key` stands for all before it: the followed ones of
+/// whole blocks, then the sequence's end, which takes a block, too. The prompt's end stands in it
+/// or in one of the whole blocks: it has a key of its own, by which the same prompt finds it again,
+/// and next to no memory. Returns the key of the whole blocks.
+uint64_t CacheCurve::make_blocks(uint64_t key, std::span<const TokenId> tokens, uint32_t begin,
+                                 uint32_t prompt_tokens) {
+  blocks_.clear();
+  ends_.clear();
+  const auto append = [&](uint64_t own_key, std::size_t at, std::size_t count,
+                          uint32_t memory_tokens) {
+    if (own_key > curve_.limit()) return;
+    blocks_.push_back({own_key, static_cast<uint32_t>(count), memory_tokens});
+    ends_.push_back(static_cast<uint32_t>(at + count));
+  };
+  const std::size_t tail = prompt_tokens % block_tokens_;
+  for (std::size_t at = begin; at < tokens.size(); at += block_tokens_) {
+    const std::span<const TokenId> rest = tokens.subspan(at);
+    if (tail > 0 && at + tail == prompt_tokens && rest.size() > tail) {
+      append(xxh3(std::as_bytes(rest.first(tail)), key), at, tail, 1);
+    }
+    const std::size_t count = std::min<std::size_t>(rest.size(), block_tokens_);
+    const uint64_t own_key = xxh3(std::as_bytes(rest.first(count)), key);
+    append(own_key, at, count, block_tokens_);
+    if (count == block_tokens_) key = own_key;
+  }
+  return key;
+}
+
+CacheCurve::Visit CacheCurve::admitted(std::string_view name_space, std::span<const TokenId> prompt,
+                                       std::optional<uint32_t> cached_tokens) {
+  Visit visit;
+  visit.prompt_key =
+      make_blocks(root_key(name_space), prompt, 0, static_cast<uint32_t>(prompt.size()));
+  const std::size_t known = curve_.known(blocks_);
+  visit.known_tokens = known == 0 ? 0 : ends_[known - 1];
   if (cached_tokens) {
     ++requests_;
     prompt_tokens_ += prompt.size();
@@ -62,12 +75,32 @@ void CacheCurve::admitted(std::string_view name_space, std::span<const TokenId> 
     }
   }
   curve_.touch(blocks_);
+  return visit;
 }
 
-void CacheCurve::released(std::string_view name_space, std::span<const TokenId> computed,
-                          uint32_t prompt_tokens) {
-  make_blocks(name_space, computed, prompt_tokens);
+void CacheCurve::ended(const Visit& visit, const Ending& ending) {
+  const std::span<const TokenId> computed = ending.tokens.first(ending.computed);
+  const uint64_t root = root_key(ending.name_space);
+  if (ending.others_go_on && ending.computed >= ending.prompt_tokens) {
+    make_blocks(visit.prompt_key, computed, ending.prompt_tokens / block_tokens_ * block_tokens_,
+                ending.prompt_tokens);
+    curve_.touch(behind(ending.prompt_tokens));
+    return;
+  }
+  if (ending.computed < ending.prompt_tokens) {
+    // Others may be computing the same: they touch it again when they end.
+    make_blocks(root, ending.tokens.first(ending.prompt_tokens), 0, ending.prompt_tokens);
+    for (const kv::ReuseBlock& block : behind(std::max(ending.computed, visit.known_tokens)))
+      curve_.forget(block.key);
+  }
+  make_blocks(root, computed, 0, ending.prompt_tokens);
   curve_.touch(blocks_);
+}
+
+/// Of blocks_, those that end behind `tokens`.
+std::span<const kv::ReuseBlock> CacheCurve::behind(uint32_t tokens) const {
+  const auto first = std::upper_bound(ends_.begin(), ends_.end(), tokens) - ends_.begin();
+  return std::span(blocks_).subspan(static_cast<std::size_t>(first));
 }
 
 void CacheCurve::resize(uint64_t pool_tokens) {

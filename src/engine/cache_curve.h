@@ -4,8 +4,12 @@
 //
 //   admitted   its prompt's blocks are looked up in the history, and touched: who comes meanwhile
 //              finds them, as requests that share a running prefill do
-//   released   everything that was computed is touched again, the answer's end first: as the pool
-//              does
+//   ended      everything that was computed is touched again, the answer's end first: as the pool
+//              does. Of a prompt that was cancelled before it was computed the rest is forgotten,
+//              unless it was known before
+//
+// A request is one visit. A preemption is no part of it: that depends on the memory there is. Of
+// several choices each touches its answer when it ends, and the last one the prompt they share.
 //
 // A block's key is a hash of its namespace, the blocks before it and its tokens: namespaces find
 // nothing of each other. Hits are whole blocks, and the end of a prompt behind its last whole block
@@ -69,13 +73,25 @@ class CacheCurve {
   /// Requires: both at least 1.
   CacheCurve(uint32_t block_tokens, uint64_t pool_tokens);
 
+  /// What a request's end needs to know of its beginning.
+  struct Visit {
+    uint64_t prompt_key = 0;    // of the prompt's whole blocks
+    uint32_t known_tokens = 0;  // of the prompt, that the history had before
+  };
+  /// A sequence of it has ended.
+  struct Ending {
+    std::string_view name_space;
+    std::span<const TokenId> tokens;  // the prompt and more
+    uint32_t prompt_tokens = 0;
+    uint32_t computed = 0;      // of the tokens
+    bool others_go_on = false;  // other choices, with the same prompt
+  };
+
   /// A request's first admission. `cached_tokens`: what the cache found of it; none when the
   /// request did not look. Requires: a token at least.
-  void admitted(std::string_view name_space, std::span<const TokenId> prompt,
-                std::optional<uint32_t> cached_tokens);
-  /// A sequence gives up its blocks, of which the first `prompt_tokens` tokens are the prompt.
-  void released(std::string_view name_space, std::span<const TokenId> computed,
-                uint32_t prompt_tokens);
+  Visit admitted(std::string_view name_space, std::span<const TokenId> prompt,
+                 std::optional<uint32_t> cached_tokens);
+  void ended(const Visit& visit, const Ending& ending);
   /// The pool holds so many tokens from now on. What was used and counted stays. Requires: not 0.
   void resize(uint64_t pool_tokens);
 
@@ -86,8 +102,10 @@ class CacheCurve {
   void check_invariants() const { curve_.check_invariants(); }
 
  private:
-  void make_blocks(std::string_view name_space, std::span<const TokenId> tokens,
-                   uint32_t prompt_tokens);
+  static uint64_t root_key(std::string_view name_space);
+  uint64_t make_blocks(uint64_t key, std::span<const TokenId> tokens, uint32_t begin,
+                       uint32_t prompt_tokens);
+  std::span<const kv::ReuseBlock> behind(uint32_t tokens) const;
   bool enough() const;
 
   const uint32_t block_tokens_;
@@ -96,6 +114,7 @@ class CacheCurve {
   uint64_t requests_ = 0, prompt_tokens_ = 0;
   double requests_counted_ = 0, cached_tokens_counted_ = 0;
   std::vector<kv::ReuseBlock> blocks_;  // scratch
+  std::vector<uint32_t> ends_;          // of blocks_, in tokens
 };
 
 }  // namespace pagewise::engine

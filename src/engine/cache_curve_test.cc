@@ -183,6 +183,72 @@ TEST(CacheCurve, SequencesThatArePreemptedCountOnce) {
   EXPECT_EQ(figures(bench).hit_rate, 0);
 }
 
+TEST(CacheCurve, PreemptionsLeaveNoTrace) {
+  CurveFigures found[2];
+  for (const bool short_of_memory : {false, true}) {
+    Bench bench(pool(short_of_memory ? 24 : 1024), with_curve());
+    for (uint64_t i = 0; i < 6; ++i) (void)bench.submit(greedy(prompt_of(40, i), 120));
+    bench.run();
+    ASSERT_EQ(bench.core->stats().preemptions > 0, short_of_memory);
+    found[short_of_memory ? 1 : 0] = figures(bench);
+  }
+  EXPECT_EQ(found[1].history_tokens, found[0].history_tokens) << "ends that never were";
+  EXPECT_EQ(found[1].prompt_tokens, found[0].prompt_tokens);
+}
+
+TEST(CacheCurve, OfACancelledPromptOnlyWhatWasComputedCanBeFound) {
+  Options options = with_curve();
+  options.step_tokens = 2 * kBlock;
+  Bench bench(pool(4096), options);
+  const std::vector<TokenId> prompt = prompt_of(8 * kBlock + 3, 1);
+  (void)bench.submit(greedy(prompt, 5));
+  for (int i = 0; i < 2; ++i) bench.step();
+  bench.core->cancel(bench.last_id);
+  EXPECT_EQ(figures(bench).history_tokens, 4 * kBlock);
+  EXPECT_EQ(bench.serve(greedy(prompt, 0))->admission->cached_tokens, 4 * kBlock);
+  add_traffic(bench, 98, 2);
+  const CurveFigures found = figures(bench);
+  EXPECT_NEAR(found.predicted[3], 4.0 * kBlock / static_cast<double>(found.prompt_tokens), 1e-9);
+}
+
+TEST(CacheCurve, ACancelledPromptTakesNothingAwayThatWasKnownBefore) {
+  Options options = with_curve();
+  options.step_tokens = 2 * kBlock;
+  Bench bench(pool(4096), options);
+  const std::vector<TokenId> prompt = prompt_of(6 * kBlock, 1);
+  (void)bench.serve(greedy(prompt, 0));
+  (void)bench.core->clear_cache(std::nullopt);
+  std::vector<TokenId> longer = prompt;
+  longer.resize(9 * kBlock, TokenId(7));
+  (void)bench.submit(greedy(longer, 5));
+  bench.step();
+  bench.core->cancel(bench.last_id);
+  EXPECT_EQ(figures(bench).history_tokens, 6 * kBlock);
+}
+
+TEST(CacheCurve, AnAnswerThatIsCancelledWhilePreemptedWasComputedAllTheSame) {
+  Bench bench(pool(24), with_curve());
+  std::vector<RequestId> ids;
+  for (uint64_t i = 0; i < 6; ++i) {
+    (void)bench.submit(greedy(prompt_of(40, i), 120));
+    ids.push_back(bench.last_id);
+  }
+  while (bench.core->stats().preemptions == 0) bench.step();
+  const uint64_t before = figures(bench).history_tokens;
+  bench.core->cancel(ids.back());  // the youngest
+  EXPECT_GT(figures(bench).history_tokens, before);
+}
+
+TEST(CacheCurve, ChoicesShareTheirPrompt) {
+  // 37 tokens of a prompt, and behind them four answers of 19, of which the last is not computed.
+  Bench bench(pool(1024), with_curve());
+  Request request = greedy(prompt_of(2 * kBlock + 5, 1), 20);
+  request.sampling.temperature = 1;
+  request.choices = 4;
+  (void)bench.serve(request);
+  EXPECT_EQ(figures(bench).history_tokens, 2 * kBlock + 1 + 4 * 2 * kBlock);
+}
+
 TEST(CacheCurve, WithoutTheOptionOrThePrefixCacheThereIsNone) {
   Bench off(pool(64));
   EXPECT_FALSE(off.core->curve_report().figures.has_value());
@@ -207,13 +273,29 @@ TEST(CacheCurve, TheFullGroupsPoolIsWhatItMeasures) {
 
 // ---- The curve alone ----
 
+TEST(CacheCurve, AChoiceThatEndsBeforeTheOthersIsItsAnswerAlone) {
+  CacheCurve curve(kBlock, 1024 * kBlock);
+  const uint32_t prompt_tokens = 4 * kBlock + 5;
+  const std::vector<TokenId> whole = prompt_of(prompt_tokens + 2 * kBlock, 1);
+  const auto visit = curve.admitted("", std::span(whole).first(prompt_tokens), 0);
+  EXPECT_EQ(curve.figures().history_tokens, 5 * kBlock);
+  // However long the prompt: its whole blocks are not looked at again.
+  std::vector<TokenId> ending = whole;
+  std::fill_n(ending.begin(), 4 * kBlock, TokenId(0));
+  curve.ended(visit, {"", ending, prompt_tokens, 6 * kBlock, true});
+  EXPECT_EQ(curve.figures().history_tokens, 7 * kBlock);
+  // The last one makes the prompt's end a part of a block, and finds the answer where it is.
+  curve.ended(visit, {"", whole, prompt_tokens, 6 * kBlock, false});
+  EXPECT_EQ(curve.figures().history_tokens, 6 * kBlock + 1);
+}
+
 TEST(CacheCurve, RecentTrafficCountsMost) {
   constexpr uint64_t kPool = 64 * kBlock;
   CacheCurve curve(kBlock, kPool);
   const std::vector<TokenId> same = prompt_of(4 * kBlock, 1);
   const auto serve = [&](const std::vector<TokenId>& prompt, uint32_t cached) {
-    curve.admitted("", prompt, cached);
-    curve.released("", prompt, static_cast<uint32_t>(prompt.size()));
+    const auto tokens = static_cast<uint32_t>(prompt.size());
+    curve.ended(curve.admitted("", prompt, cached), {"", prompt, tokens, tokens});
   };
   uint64_t fresh = 100;
   for (int i = 0; i < 10'000; ++i) serve(same, 4 * kBlock - 1);
@@ -245,8 +327,7 @@ TEST(CacheCurve, ServingMoreTakesNoMoreMemory) {
   curve.admitted("", prompts[0], 0);
   const uint64_t before = testing::allocation_count();
   for (const std::vector<TokenId>& prompt : prompts) {
-    curve.admitted("", prompt, 0);
-    curve.released("", prompt, 100 * kBlock);
+    curve.ended(curve.admitted("", prompt, 0), {"", prompt, 100 * kBlock, 100 * kBlock});
   }
   EXPECT_EQ(testing::allocation_count(), before);
   EXPECT_LT(curve.figures().followed_share, 0.5);

@@ -177,9 +177,14 @@ void Core::cancel_all() {
 
 void Core::end_early(Job& job, const Status& status, FinishReason reason) {
   std::erase(waiting_, &job);
+  std::size_t left = 0;
   for (const auto& sequence : job.sequences) {
     if (sequence->kv.valid()) release(*sequence);
     std::erase(preempted_, sequence.get());
+    left += sequence->finish == FinishReason::kNone ? 1 : 0;
+  }
+  for (const auto& sequence : job.sequences) {
+    if (sequence->finish == FinishReason::kNone) end_visit(*sequence, --left > 0);
   }
   finish_job(job, status, reason);
 }
@@ -187,6 +192,7 @@ void Core::end_early(Job& job, const Status& status, FinishReason reason) {
 void Core::finish_choice(Sequence& sequence, FinishReason reason) {
   Job& job = *sequence.job;
   release(sequence);
+  end_visit(sequence, job.choices_left > 1);
   sequence.finish = reason;
   sequence.tokens = {};
   sequence.matcher.reset();
@@ -228,16 +234,21 @@ void Core::finish_job(Job& job, const Status& status, FinishReason reason) {
 void Core::release(Sequence& sequence) {
   PW_CHECK(sequence.kv.valid());
   cache_->release(sequence.kv);
-  const Job& job = *sequence.job;
-  if (curve_ && job.use_cache) {
-    curve_->released(job.request.cache.cache_namespace,
-                     std::span(sequence.tokens).first(sequence.computed), job.prompt_tokens);
-  }
   sequence.kv = SeqId();
+  sequence.computed_most = std::max(sequence.computed_most, sequence.computed);
   sequence.computed = 0;
   const auto it = std::find(running_.begin(), running_.end(), &sequence);
   PW_CHECK(it != running_.end());
   running_.erase(it);
+}
+
+/// The curve hears of a sequence that has ended. Of one that is preempted it does not: with more
+/// memory it would have run on.
+void Core::end_visit(const Sequence& sequence, bool others_go_on) {
+  const Job& job = *sequence.job;
+  if (!curve_ || !job.use_cache || !job.admitted) return;
+  curve_->ended(job.visit, {job.request.cache.cache_namespace, sequence.tokens, job.prompt_tokens,
+                            sequence.computed_most, others_go_on});
 }
 
 void Core::preempt(Sequence& sequence) {
@@ -337,6 +348,10 @@ kv::AdmitRequest Core::admit_request(const Sequence& sequence) const {
   }
   request.cover_tokens = static_cast<uint32_t>(sequence.tokens.size());
   request.start = job.submitted_ns;
+  if (job.admitted) {
+    const auto all = static_cast<uint32_t>(sequence.tokens.size());
+    request.resumes_from = sequence.generated > 0 ? all : sequence.computed_most;
+  }
   return request;
 }
 
@@ -405,7 +420,7 @@ void Core::report_admission(Job& job, const kv::Admitted& admitted, TimeNs looku
   if (curve_ && job.use_cache) {
     const auto found =
         job.reads_cache() ? std::optional(admitted.cached_tokens) : std::optional<uint32_t>();
-    curve_->admitted(job.request.cache.cache_namespace, prompt, found);
+    job.visit = curve_->admitted(job.request.cache.cache_namespace, prompt, found);
     counters_.predicted_hit_rates = curve_->predicted();
   }
   const double token_ns =

@@ -156,6 +156,7 @@ class Core {
     uint32_t choice = 0;
     std::vector<TokenId> tokens;  // prompt, then what was generated
     uint32_t computed = 0;        // positions whose K and V are in the blocks
+    uint32_t computed_most = 0;   // before a preemption: those that it has had
     uint32_t generated = 0;
     double logprob_sum = 0;  // of what was generated
     SeqId kv;                // null while preempted
@@ -184,7 +185,8 @@ class Core {
     // In-flight sharing: wait until the running sequence `prefix_of` has computed so many tokens.
     SeqId prefix_of;
     uint32_t prefix_tokens = 0;
-    bool joined = false;  // has waited for one
+    bool joined = false;      // has waited for one
+    CacheCurve::Visit visit;  // as of its admission
 
     bool prompt_told() const { return request.prompt_logprobs < 0 || told_tokens == prompt_tokens; }
     /// What is not computed has no logits: a prompt is told before the cache may be read, which
@@ -253,6 +255,7 @@ class Core {
   // Leaving.
   void preempt(Sequence& sequence);
   void release(Sequence& sequence);
+  void end_visit(const Sequence& sequence, bool others_go_on);
   void insert_running(Sequence& sequence);
   void finish_choice(Sequence& sequence, FinishReason reason);
   void finish_job(Job& job, const Status& status, FinishReason reason);

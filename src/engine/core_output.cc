@@ -120,6 +120,7 @@ void Core::finish_prefill_only(Job& job) {
     job.sink->on_delta(std::move(delta));
   }
   release(*job.sequences.front());
+  end_visit(*job.sequences.front(), false);
   finish_job(job, Status::ok(), FinishReason::kLength);
 }
 

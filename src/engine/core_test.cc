@@ -670,6 +670,19 @@ TEST(Core, TheYoungestIsPreemptedAndAnswersTheSame) {
   EXPECT_EQ(bench.core->stats().prompt_tokens, 240U);
 }
 
+TEST(Core, APreemptionIsNoReasonToKeepAPromptLonger) {
+  Bench bench(pool(16, 24));
+  for (uint64_t i = 0; i < 6; ++i) (void)bench.submit(greedy(prompt_of(40, i), 120));
+  bench.run();
+  ASSERT_GT(bench.core->stats().preemptions, 0U);
+  // Twice the pool, and none of it is asked for again.
+  for (uint64_t i = 0; i < 6; ++i) (void)bench.serve(greedy(prompt_of(128, 100 + i), 0));
+  for (uint64_t i = 0; i < 6; ++i) {
+    const std::vector<TokenId> prompt = prompt_of(40, i);
+    EXPECT_LT(bench.core->look_up({prompt}).found.cached_tokens, 16U) << "request " << i;
+  }
+}
+
 TEST(Core, ManyMoreSequencesThanAStepTakesAllAdvance) {
   Options options;
   options.step_tokens = 3;

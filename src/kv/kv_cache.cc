@@ -52,7 +52,8 @@ struct Sequence {
   Namespaces::value_type* space = nullptr;  // null: neither reads nor enters the cache
   uint64_t epoch = 0;
   QuotaId quota = kNoQuota;  // whose blocks it takes
-  uint32_t asked = 0;        // tokens that it was admitted with
+  uint32_t asked_from = 0;   // of the tokens that it was admitted with, the first that is asked for
+  uint32_t asked = 0;        // and how many it was admitted with
   uint32_t computed = 0;     // positions whose K and V are in the blocks
   BlockTables tables;
   // The sequence's place in the index: `full` leading blocks are findable under `tail` and its
@@ -580,6 +581,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
     admitted.usage.input_tokens = static_cast<uint32_t>(request.tokens.size());
     Sequence& opened = sequence(admitted.seq);
     opened.asked = admitted.usage.input_tokens;
+    opened.asked_from = request.resumes_from.value_or(0);
+    const bool reads = hit > opened.asked_from;  // something that it has not had
     opened.computed = hit;
     opened.quota = taker.quota;
     if (request.use_cache) {
@@ -589,8 +592,10 @@ struct KvCache::Impl final : LeaseBook::Listener {
       opened.epoch = space.second.epoch;
       opened.full = found.full;
       opened.tail = found.full > 0 ? path[found.full - 1] : space.second.root;
-      if (request.read_cache) counters.query_tokens += request.tokens.size();
-      counters.hit_tokens += hit;
+      if (!request.resumes_from) {
+        if (request.read_cache) counters.query_tokens += request.tokens.size();
+        counters.hit_tokens += hit;
+      }
     }
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint32_t first = first_held(g, hit);
@@ -600,7 +605,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
         pools[g].hold(block);
         opened.tables.push(g, block);
         // Held first: with its old age it might be demoted at once.
-        pools[g].mark_reused(block);
+        if (reads) pools[g].mark_reused(block);
       }
       admitted.blocks_shared += found.full - first;
     }
@@ -614,7 +619,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     // The sources are held only while blocks are taken, so that they are not among them.
     for (uint32_t g = 0; g < groups() && found.partial > 0; ++g) {
       pools[g].hold(sources[g]);
-      pools[g].mark_reused(sources[g]);
+      if (reads) pools[g].mark_reused(sources[g]);
     }
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint32_t end = blocks_for(is_sliding(g) ? hit : covered);
@@ -918,7 +923,8 @@ struct KvCache::Impl final : LeaseBook::Listener {
       const NodeId node =
           publish_block(sequence, sequence.tail, sequence.full,
                         computed.subspan(std::size_t{sequence.full} * block_tokens, block_tokens));
-      if (uint64_t{index.depth(node)} * block_tokens <= sequence.asked) {
+      const uint64_t end = uint64_t{index.depth(node)} * block_tokens;
+      if (end > sequence.asked_from && end <= sequence.asked) {
         filled.push_back(node);
         for (const BlockPool& pool : pools) pool.expect(index.digest(node));
       }
@@ -1059,7 +1065,7 @@ struct KvCache::Impl final : LeaseBook::Listener {
     closed.tables.clear();
     closed.space = nullptr;
     closed.tail = NodeId();
-    closed.full = closed.asked = closed.computed = closed.promised_tokens = 0;
+    closed.full = closed.asked_from = closed.asked = closed.computed = closed.promised_tokens = 0;
     closed.points.clear();
     closed.open = false;
     ++closed.generation;

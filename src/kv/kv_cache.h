@@ -99,6 +99,11 @@ struct Orders {
 struct AdmitRequest {
   /// The prompt; after a preemption the prompt and what was generated so far. At least one token.
   std::span<const TokenId> tokens;
+  /// Of a sequence that resumes after a preemption: so many of the tokens it has had already (all
+  /// of them, once its prompt was computed: nobody asks for what it generates). To find those is no
+  /// reading, and to compute them again no asking: neither the counters nor the eviction policy
+  /// hear of it.
+  std::optional<uint32_t> resumes_from;
   std::string_view cache_namespace;  // reuse never crosses namespaces
   bool use_cache = true;             // false: neither reads nor enters the cache
   /// false: finds nothing there, but enters it. Markers then do not count.
@@ -170,7 +175,7 @@ struct CacheCounters {
   /// Markers inside the hit that took no lease: a sliding group has lost the blocks before them, so
   /// nothing can be read up to there.
   uint64_t leases_unreachable = 0;
-  uint64_t query_tokens = 0;     // looked up by admit, successful admissions only
+  uint64_t query_tokens = 0;     // looked up by successful admissions that resume nothing
   uint64_t hit_tokens = 0;       // of these, found
   uint64_t copies_on_write = 0;  // shared blocks that a sequence copied to write on (after a fork)
   uint64_t twins = 0;  // blocks computed although an equal one was findable at publication

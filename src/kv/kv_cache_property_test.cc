@@ -561,6 +561,7 @@ class Life {
     request.markers = markers;
     request.cover_tokens = chance(50) ? static_cast<uint32_t>(prng_.below(n + 1)) : 0;
     request.start = now_ - static_cast<TimeNs>(prng_.below(20));
+    if (chance(15)) request.resumes_from = static_cast<uint32_t>(prng_.below(n + 1));
 
     const std::vector<BlockCounts> before = counts();
     const bool alone = open_.empty();

@@ -69,6 +69,16 @@ class Bench {
     release(admitted.seq);
     return admitted.cached_tokens;
   }
+  /// The same for a sequence that was preempted when it had had the first `from` of these.
+  uint32_t resume(const Tokens& all, uint32_t from) {
+    AdmitRequest again = request(all);
+    again.resumes_from = from;
+    const Result<Admitted> admitted = try_admit(again);
+    EXPECT_TRUE(admitted.has_value());
+    compute(admitted->seq, all);
+    release(admitted->seq);
+    return admitted->cached_tokens;
+  }
   /// The same with marked prefixes, each position marked: (tokens, class).
   CacheUsage serve_marked(const Tokens& prompt, const std::vector<MarkedPrefix>& marks) {
     std::vector<CachePosition> positions;
@@ -461,6 +471,66 @@ TEST(KvCache, LearnsFromPromptsAndNotFromWhatAnswersRepeat) {
     scan(kv, next);
   }
   EXPECT_EQ(kv.serve(whole), 8u);
+}
+
+TEST(KvCache, ASequenceThatResumesHasReadNothingAgain) {
+  CacheConfig config;
+  config.protected_share = 0.5;
+  Bench kv(32, 4, config);
+  const Tokens prompt = range(0, 41);
+  int32_t next = 5000;
+  kv.serve(prompt);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(kv.resume(prompt, 41), 40u);
+  EXPECT_EQ(kv->counters().query_tokens, 41u);
+  EXPECT_EQ(kv->counters().hit_tokens, 0u);
+  scan(kv, next);
+  EXPECT_EQ(kv.serve(prompt), 0u) << "given up as a prompt that was used once";
+}
+
+TEST(KvCache, ASequenceThatResumesAsksForNothingAgain) {
+  CacheConfig config;
+  config.protected_share = 0.5;
+  Bench kv(32, 4, config);
+  const Tokens prompt = range(0, 41);
+  int32_t next = 5000;
+  kv.serve(prompt);
+  for (int i = 0; i < 3; ++i) {
+    scan(kv, next);
+    EXPECT_EQ(kv.resume(prompt, 41), 0u) << "nothing was learnt from the last time";
+  }
+  scan(kv, next);
+  EXPECT_EQ(kv.serve(prompt), 0u) << "and the share is what it was:";
+  scan(kv, next);
+  EXPECT_EQ(kv.serve(prompt), 24u) << "as if it had never been preempted";
+}
+
+TEST(KvCache, ASequenceThatResumesStillAsksForWhatItHasNotHad) {
+  CacheConfig config;
+  config.protected_share = 0.5;
+  Bench kv(32, 4, config);
+  const Tokens prompt = range(0, 41);
+  int32_t next = 5000;
+  kv.serve(prompt);
+  scan(kv, next);
+  const Admitted begun = kv.admit(prompt);
+  kv.compute(begun.seq, range(0, 20));
+  kv.release(begun.seq);
+  EXPECT_EQ(kv.resume(prompt, 20), 20u);
+  scan(kv, next);
+  EXPECT_EQ(kv.serve(prompt), 24u);
+}
+
+TEST(KvCache, ASequenceThatResumesHasReadWhatAnotherComputedMeanwhile) {
+  CacheConfig config;
+  config.protected_share = 0.5;
+  Bench kv(32, 4, config);
+  const Tokens prompt = range(0, 41);
+  int32_t next = 5000;
+  kv.serve(range(0, 20));
+  kv.serve(prompt);
+  EXPECT_EQ(kv.resume(prompt, 20), 40u);
+  scan(kv, next);
+  EXPECT_EQ(kv.serve(prompt), 40u);
 }
 
 TEST(KvCache, LetsNewFavouritesReplaceOldOnes) {

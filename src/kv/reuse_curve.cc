@@ -95,6 +95,18 @@ void ReuseCurve::drop_largest() {
   list_.erase(key);
 }
 
+std::size_t ReuseCurve::known(std::span<const ReuseBlock> blocks) const {
+  const auto unknown = std::find_if(blocks.begin(), blocks.end(), [&](const ReuseBlock& block) {
+    return !list_.contains(block.key);
+  });
+  return static_cast<std::size_t>(unknown - blocks.begin());
+}
+
+void ReuseCurve::forget(uint64_t key) {
+  PW_CHECK(reach_tokens_ > 0);
+  if (list_.contains(key)) list_.erase(key);
+}
+
 void ReuseCurve::halve_counts() {
   for (double& hits : hits_) hits /= 2;
   counted_ /= 2;

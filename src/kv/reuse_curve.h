@@ -30,6 +30,7 @@
 // blocks that running requests hold, and that the last prompt token is always computed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <queue>
 #include <span>
@@ -76,6 +77,10 @@ class ReuseCurve {
   /// The blocks of a sequence, front to tail, were used now. Cost: as look_up; rarely O(blocks_max)
   /// (the share is halved, the list closes its gaps).
   void touch(std::span<const ReuseBlock> blocks);
+  /// How many blocks were used before, from the front on: up to the first that was not.
+  std::size_t known(std::span<const ReuseBlock> blocks) const;
+  /// As if it had never been used. Requires: options had a reach.
+  void forget(uint64_t key);
   /// All that was counted so far weighs half from now on; what was used stays so.
   void halve_counts();
   /// From now on the followed blocks are to stand for so many tokens. A smaller reach than before
