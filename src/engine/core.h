@@ -208,7 +208,7 @@ class Core {
     return a.job->id != b.job->id ? a.job->id < b.job->id : a.choice < b.choice;
   }
 
-  // Admission.
+  // Admission: core_admission.cc.
   void admit_waiting();
   bool resume_preempted();
   kv::AdmitRequest admit_request(const Sequence& sequence) const;
@@ -221,7 +221,7 @@ class Core {
   uint32_t headroom_tokens() const;
   double slack_tokens(const Sequence& sequence) const;
 
-  // Building a step.
+  // Building a step: core_step.cc.
   struct Positions {
     uint32_t begin = 0, end = 0;
     uint32_t size() const { return end - begin; }
