@@ -8,9 +8,14 @@
 //     (signed)
 //   PAGEWISE_DOT4 == 0 (AVX2, AVX3)
 //     pairs(u, s): per 16-bit lane, the sum of two products; saturates beyond 16 bits
-//     add16, fold16: sums of 16-bit lanes; of their neighbours into 32-bit lanes
+//     add16, fold16: sums of 16-bit lanes, modulo 2^16; of neighbours, each times its factor if
+//     there are factors, into 32-bit lanes
 //     abs8, sign8(s, w): |w| as unsigned bytes, and s with w's sign, so that |w| * sign8(s, w) == w
 //     * s
+//
+// Sums of these are written as chains and have to stay chains: in_register() is a point that a sum
+// passes as one number. Without it GCC turns the chains of a block into trees, whose products, 64
+// of a tile, all wait in memory for the first addition.
 #if defined(PAGEWISE_KERNELS_INT_DOT_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEWISE_KERNELS_INT_DOT_H
 #undef PAGEWISE_KERNELS_INT_DOT_H
@@ -50,9 +55,14 @@ HWY_INLINE I32 dot4(I32 acc, I32 u, I32 s) {
 
 #elif HWY_TARGET == HWY_AVX3
 
+HWY_INLINE I32 in_register(I32 sum) {
+  asm("" : "+v"(sum.raw));
+  return sum;
+}
 HWY_INLINE I32 pairs(I32 u, I32 s) { return I32{_mm512_maddubs_epi16(u.raw, s.raw)}; }
 HWY_INLINE I32 add16(I32 a, I32 b) { return I32{_mm512_add_epi16(a.raw, b.raw)}; }
-HWY_INLINE I32 fold16(I32 a) { return I32{_mm512_madd_epi16(a.raw, _mm512_set1_epi16(1))}; }
+HWY_INLINE I32 fold16(I32 a, I32 factors) { return I32{_mm512_madd_epi16(a.raw, factors.raw)}; }
+HWY_INLINE I32 fold16(I32 a) { return fold16(a, I32{_mm512_set1_epi16(1)}); }
 HWY_INLINE I32 abs8(I32 w) { return I32{_mm512_abs_epi8(w.raw)}; }
 HWY_INLINE I32 sign8(I32 s, I32 w) {
   return I32{
@@ -61,9 +71,14 @@ HWY_INLINE I32 sign8(I32 s, I32 w) {
 
 #elif HWY_TARGET == HWY_AVX2
 
+HWY_INLINE I32 in_register(I32 sum) {
+  asm("" : "+x"(sum.raw));
+  return sum;
+}
 HWY_INLINE I32 pairs(I32 u, I32 s) { return I32{_mm256_maddubs_epi16(u.raw, s.raw)}; }
 HWY_INLINE I32 add16(I32 a, I32 b) { return I32{_mm256_add_epi16(a.raw, b.raw)}; }
-HWY_INLINE I32 fold16(I32 a) { return I32{_mm256_madd_epi16(a.raw, _mm256_set1_epi16(1))}; }
+HWY_INLINE I32 fold16(I32 a, I32 factors) { return I32{_mm256_madd_epi16(a.raw, factors.raw)}; }
+HWY_INLINE I32 fold16(I32 a) { return fold16(a, I32{_mm256_set1_epi16(1)}); }
 HWY_INLINE I32 abs8(I32 w) { return I32{_mm256_abs_epi8(w.raw)}; }
 HWY_INLINE I32 sign8(I32 s, I32 w) { return I32{_mm256_sign_epi8(s.raw, w.raw)}; }
 

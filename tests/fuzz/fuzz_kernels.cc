@@ -509,10 +509,16 @@ void check_quantize(Input& in) {
         const QuantGroup& group = x.group(r / kQuantRows)[b];
         const std::size_t lane = r % kQuantRows;
         int sum = 0;
+        int pair_sums[2][2] = {};
         for (std::size_t k = 0; k < kQuantBlock; ++k) {
           FUZZ_CHECK(group.quants[k / 4][lane][k % 4] == expected.quants[k],
                      "row {} value {} on {}", r, b * kQuantBlock + k, isa_name());
           sum += expected.quants[k];
+          pair_sums[k / 16][k % 4 / 2] += expected.quants[k];
+        }
+        for (std::size_t i = 0; i < 4; ++i) {
+          FUZZ_CHECK(group.pair_offsets[i / 2][lane][i % 2] == -16 * pair_sums[i / 2][i % 2],
+                     "row {} block {} on {}", r, b, isa_name());
         }
         FUZZ_CHECK(same_bits(group.scales[lane], expected.scale) &&
                        group.offset_sums[lane] == -128 * sum &&

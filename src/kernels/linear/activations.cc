@@ -16,25 +16,32 @@ HWY_BEFORE_NAMESPACE();
 namespace pagewise::kernels {
 namespace HWY_NAMESPACE {
 
-// Sums of the first 16 and of all 32 quants.
-HWY_INLINE void sum_quants(const int8_t* quants, int32_t* first, int32_t* all) {
+// Fills what a group holds of the sums of row `lane`, whose quants and scale it has.
+HWY_INLINE void sum_row(const int8_t* quants, std::size_t lane, QuantGroup& group) {
+  int32_t sums[2];
+  for (std::size_t half = 0; half < 2; ++half) {
+    int16_t pairs[2];
 #if HWY_TARGET == HWY_SCALAR
-  *first = 0;
-  for (std::size_t i = 0; i < kQuantBlock / 2; ++i) *first += quants[i];
-  *all = *first;
-  for (std::size_t i = kQuantBlock / 2; i < kQuantBlock; ++i) *all += quants[i];
+    pairs[0] = pairs[1] = 0;
+    for (std::size_t i = 0; i < kQuantBlock / 2; ++i)
+      pairs[i % 4 / 2] = static_cast<int16_t>(pairs[i % 4 / 2] + quants[16 * half + i]);
 #else
-  const hn::CappedTag<uint8_t, 32> du8;
-  const hn::Repartition<uint64_t, decltype(du8)> du64;
-  uint64_t eights[4];
-  for (std::size_t i = 0; i < kQuantBlock; i += hn::Lanes(du8)) {
-    // Sums of eight unsigned bytes exist on every instruction set; each byte stands 128 too high.
-    const auto bytes = hn::LoadU(du8, reinterpret_cast<const uint8_t*>(quants) + i);
-    hn::StoreU(hn::SumsOf8(hn::Xor(bytes, hn::Set(du8, 0x80))), du64, eights + i / 8);
-  }
-  *first = static_cast<int32_t>(eights[0] + eights[1]) - 16 * 128;
-  *all = *first + static_cast<int32_t>(eights[2] + eights[3]) - 16 * 128;
+    const hn::FixedTag<int16_t, 8> d16;
+    const hn::Repartition<int32_t, decltype(d16)> d32;
+    const auto two = hn::Load(d16, reinterpret_cast<const int16_t*>(quants + 16 * half));
+    auto sum = hn::Add(hn::ShiftRight<8>(hn::ShiftLeft<8>(two)), hn::ShiftRight<8>(two));
+    sum = hn::Add(sum, hn::BitCast(d16, hn::Shuffle1032(hn::BitCast(d32, sum))));
+    sum = hn::Add(sum, hn::BitCast(d16, hn::Shuffle2301(hn::BitCast(d32, sum))));
+    const int32_t both = hn::GetLane(hn::BitCast(d32, sum));
+    std::memcpy(pairs, &both, sizeof(both));
 #endif
+    sums[half] = pairs[0] + pairs[1];
+    for (std::size_t i = 0; i < 2; ++i)
+      group.pair_offsets[half][lane][i] = static_cast<int16_t>(-16 * pairs[i]);
+  }
+  group.scaled_sums[lane] = group.scales[lane] * static_cast<float>(sums[0] + sums[1]);
+  group.offset_sums[lane] = -128 * (sums[0] + sums[1]);
+  group.half_offset_sums[lane] = -128 * sums[0];
 }
 
 // x: [blocks * 32], zero-padded. Writes row `lane` of each group, and where `rest` is not null what
@@ -68,15 +75,10 @@ void quantize_row(const float* x, std::size_t blocks, QuantGroup* groups, std::s
       const F32 kept = hn::Mul(hn::ConvertTo(df, rounded), hn::Set(df, scale));
       hn::Store(hn::Sub(values[v], kept), df, rest + b * kQuantBlock + v * kLanes);
     }
-    int32_t first_sum;
-    int32_t sum;
-    sum_quants(quants, &first_sum, &sum);
     for (std::size_t k = 0; k < kQuantBlock / 4; ++k)
       std::memcpy(group.quants[k][lane], quants + 4 * k, 4);
     group.scales[lane] = scale;
-    group.scaled_sums[lane] = scale * static_cast<float>(sum);
-    group.offset_sums[lane] = -128 * sum;
-    group.half_offset_sums[lane] = -128 * first_sum;
+    sum_row(quants, lane, group);
   }
 }
 
@@ -93,10 +95,13 @@ void quantize_group(const float* x, std::size_t stride, std::size_t blocks, Quan
 // One lane a row of a group.
 using DRows = hn::FixedTag<float, kQuantRows>;
 using DRowsU = hn::RebindToUnsigned<DRows>;
+using DRowsI = hn::RebindToSigned<DRows>;
+using DPairs = hn::Repartition<int16_t, DRows>;  // two lanes a row
 using FRows = hn::Vec<DRows>;
 using URows = hn::Vec<DRowsU>;
 using DBytes = hn::FixedTag<uint8_t, 16>;
 using Bytes = hn::Vec<DBytes>;
+using Pairs = hn::Vec<DPairs>;
 
 // The larger of a vector's upper and lower half, until four lanes are left.
 template <typename D>
@@ -119,20 +124,6 @@ HWY_INLINE FRows largest_of_each(const FRows (&lanes)[kQuantRows]) {
   return hn::Max(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
 }
 
-// Lane r: the sum of the 16 signed bytes of quants[r].
-HWY_INLINE URows sums_of_each(const Bytes (&quants)[kQuantRows]) {
-  const DRowsU d;
-  const hn::Repartition<uint64_t, DBytes> d64;
-  hn::Vec<decltype(d64)> eights[kQuantRows];
-  for (std::size_t r = 0; r < kQuantRows; ++r)
-    eights[r] = hn::SumsOf8(hn::Xor(quants[r], hn::Set(DBytes(), 0x80)));
-  const URows low = hn::BitCast(d, hn::Or(eights[0], hn::ShiftLeft<32>(eights[1])));
-  const URows high = hn::BitCast(d, hn::Or(eights[2], hn::ShiftLeft<32>(eights[3])));
-  const URows sums =
-      hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
-  return hn::Sub(sums, hn::Set(d, 16 * 128));
-}
-
 // 16 numbers of [-127, 127], in N vectors, as bytes.
 template <std::size_t N>
 HWY_INLINE Bytes to_bytes(const I32 (&numbers)[N]) {
@@ -151,22 +142,36 @@ HWY_INLINE Bytes to_bytes(const I32 (&numbers)[N]) {
   }
 }
 
-// Words 0..3 of four rows' bytes to out[0..3]: [word][row].
-HWY_INLINE void store_words(const Bytes (&rows)[kQuantRows], int8_t (*out)[kQuantRows][4]) {
+// Words 0..3 of four rows' bytes to out[0..3]: [word][row]. Returns, of each row, the sums of the
+// words' first and of their last two bytes.
+HWY_INLINE Pairs store_words(const Bytes (&rows)[kQuantRows], int8_t (*out)[kQuantRows][4]) {
   const DRowsU d;
+  const DPairs d16;
   const URows row0 = hn::BitCast(d, rows[0]), row1 = hn::BitCast(d, rows[1]);
   const URows row2 = hn::BitCast(d, rows[2]), row3 = hn::BitCast(d, rows[3]);
   const URows low01 = hn::InterleaveLower(d, row0, row1);  // words 0 and 1 of rows 0 and 1
   const URows high01 = hn::InterleaveUpper(d, row0, row1);
   const URows low23 = hn::InterleaveLower(d, row2, row3);
   const URows high23 = hn::InterleaveUpper(d, row2, row3);
+  Pairs sums = hn::Zero(d16);
   const auto store = [&](URows words, std::size_t k) {
     hn::Store(words, d, reinterpret_cast<uint32_t*>(out[k]));
+    const Pairs two = hn::BitCast(d16, words);
+    sums = hn::Add(sums, hn::Add(hn::ShiftRight<8>(hn::ShiftLeft<8>(two)), hn::ShiftRight<8>(two)));
   };
   store(hn::ConcatLowerLower(d, low23, low01), 0);
   store(hn::ConcatUpperUpper(d, low23, low01), 1);
   store(hn::ConcatLowerLower(d, high23, high01), 2);
   store(hn::ConcatUpperUpper(d, high23, high01), 3);
+  return sums;
+}
+
+// Writes what is kept of the sums of a half, and returns each row's.
+HWY_INLINE hn::Vec<DRowsI> keep_sums(Pairs sums, int16_t (*offsets)[2]) {
+  const DPairs d16;
+  hn::Store(hn::Sub(hn::Zero(d16), hn::ShiftLeft<4>(sums)), d16, offsets[0]);
+  const auto both = hn::BitCast(DRowsI(), sums);
+  return hn::Add(hn::ShiftRight<16>(hn::ShiftLeft<16>(both)), hn::ShiftRight<16>(both));
 }
 
 // The scales of a block of four rows, `stride` floats apart; `inverses` becomes 127 / amax, or 0.
@@ -193,7 +198,7 @@ HWY_INLINE void round_block(const float* x, std::size_t stride, const float* inv
                             QuantGroup& group, float* rest) {
   const DF df;
   const DRows d;
-  const hn::RebindToSigned<DRows> di;
+  const DRowsI di;
   const F32 least = hn::Set(df, -127.0f);
   const F32 most = hn::Set(df, 127.0f);
   Bytes quants[2][kQuantRows];  // of both halves
@@ -212,10 +217,9 @@ HWY_INLINE void round_block(const float* x, std::size_t stride, const float* inv
       quants[half][r] = to_bytes(rounded);
     }
   }
-  store_words(quants[0], group.quants);
-  store_words(quants[1], group.quants + 4);
-  const auto first = hn::BitCast(di, sums_of_each(quants[0]));
-  const auto all = hn::Add(first, hn::BitCast(di, sums_of_each(quants[1])));
+  const auto first = keep_sums(store_words(quants[0], group.quants), group.pair_offsets[0]);
+  const auto second = keep_sums(store_words(quants[1], group.quants + 4), group.pair_offsets[1]);
+  const auto all = hn::Add(first, second);
   hn::Store(hn::Mul(hn::Load(d, group.scales), hn::ConvertTo(d, all)), d, group.scaled_sums);
   const auto zero = hn::Zero(di);
   hn::Store(hn::Sub(zero, hn::ShiftLeft<7>(all)), di, group.offset_sums);

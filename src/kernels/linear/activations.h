@@ -29,8 +29,11 @@ struct QuantGroup {
   int32_t
       offset_sums[kQuantRows];  // -128 * sum of quants: for weights stored with an offset of 128
   int32_t half_offset_sums[kQuantRows];  // the same of the first 16 values
+  // Of each half, -16 * the sum of quants k with k % 4 < 2, and of the others: for the 16-bit lanes
+  // in which products of two and two are added up.
+  int16_t pair_offsets[2][kQuantRows][2];
 };
-static_assert(sizeof(QuantGroup) == 192);
+static_assert(sizeof(QuantGroup) == 224);
 
 /// Thread: different rows may be written by different threads; reading needs a barrier in between.
 /// Memory: all of it in the constructor.

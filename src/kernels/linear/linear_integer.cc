@@ -70,6 +70,20 @@ HWY_INLINE F32 load_signed(const uint8_t* p) {
                        hn::PromoteTo(DI(), hn::LoadU(di8, reinterpret_cast<const int8_t*>(p))));
 }
 
+#if !PAGEWISE_DOT4
+// Signed small scales, in both 16-bit halves of their lanes.
+HWY_INLINE I32 load_signed_pairs(const uint8_t* p) {
+  const DI di;
+  const hn::Rebind<int8_t, DI> di8;
+  const hn::Repartition<uint8_t, DI> du8;
+  alignas(16) static constexpr uint8_t kTwice[16] = {0, 1, 0, 1, 4,  5,  4,  5,
+                                                     8, 9, 8, 9, 12, 13, 12, 13};
+  const I32 scales = hn::PromoteTo(di, hn::LoadU(di8, reinterpret_cast<const int8_t*>(p)));
+  return hn::BitCast(di,
+                     hn::TableLookupBytes(hn::BitCast(du8, scales), hn::LoadDup128(du8, kTwice)));
+}
+#endif
+
 // Exponent bytes of 16 outputs to 2^(e - 128), as mxfp4_scale() has them: for e = 0 and 1 the
 // subnormals 2^21 and 2^22 units in the last place, from 2 on the exponent field e - 1. Of both
 // lines, taken for all e, the right one is the higher.
@@ -83,37 +97,36 @@ HWY_INLINE F32 load_exponents(const uint8_t* p) {
   return hn::BitCast(DF(), hn::Max(normal, subnormal));
 }
 
-// Where block b of a panel keeps what; linear_internal.h has the layouts.
+// Where a block keeps what; linear_internal.h has the layouts.
 struct BlockAt {
   const uint8_t* quants;  // high bits first, where there are any, then nibbles
   const uint8_t* scales;  // of this block
-  const uint8_t* super;   // K types: f16 scales that eight blocks share
 };
 
-// A block in panels of blocks with a scale and a minimum each; of pairs of blocks with a scale
-// each; of four blocks with an exponent each; of eight blocks with small scales. kBytes: its bits
-// and nibbles.
-template <std::size_t kBytes>
-HWY_INLINE BlockAt block_at(const uint8_t* panel, std::size_t b) {
-  const uint8_t* block = panel + b * (64 + kBytes);
-  return {block + 64, block, nullptr};
-}
-template <std::size_t kBytes>
-HWY_INLINE BlockAt block_of_pair_at(const uint8_t* panel, std::size_t b) {
-  const uint8_t* pair = panel + b / 2 * (64 + 2 * kBytes);
-  return {pair + 64 + b % 2 * kBytes, pair + b % 2 * 2 * kPanelOutputs, nullptr};
-}
-HWY_INLINE BlockAt block_of_four_at(const uint8_t* panel, std::size_t b) {
-  const uint8_t* unit = panel + b / kMxfp4Blocks * kMxfp4UnitBytes;
-  const std::size_t i = b % kMxfp4Blocks;
-  return {unit + 64 + i * kNibbleBytes, unit + i * kPanelOutputs, nullptr};
-}
-template <std::size_t kBytes>
-HWY_INLINE BlockAt block_of_super_at(const uint8_t* panel, std::size_t b) {
-  const uint8_t* super = panel + b / kSuperBlocks * (kKScaleBytes + kSuperBlocks * kBytes);
-  const std::size_t i = b % kSuperBlocks;
-  return {super + kKScaleBytes + i * kBytes, super + 64 + 32 * i, super};
-}
+// Panels are rows of units: of a head, in which the scales of the unit's blocks stand, and these
+// blocks' bits and nibbles.
+template <std::size_t kBlocks, std::size_t kHeadBytes, std::size_t kBytes>
+struct Unit {
+  static constexpr std::size_t kUnitBlocks = kBlocks;
+  static constexpr std::size_t kUnitHeadBytes = kHeadBytes;
+  static constexpr std::size_t kUnitBytes = kHeadBytes + kBlocks * kBytes;
+  // Block i of a unit, whose scales begin at `first_scales` of the head and take `scale_bytes`.
+  static HWY_INLINE BlockAt at(const uint8_t* unit, std::size_t i, std::size_t first_scales,
+                               std::size_t scale_bytes) {
+    return {unit + kHeadBytes + i * kBytes, unit + first_scales + i * scale_bytes};
+  }
+};
+
+// The f16 scales that the blocks of a K type's unit share: of some outputs, widened once for all
+// blocks. Other types have none.
+struct NoShared {};
+struct SharedScale {
+  F32 scale;
+};
+struct SharedScales {
+  F32 scale;
+  F32 minimum;
+};
 
 // The types whose codes are nibbles, with or without bits above them. A block's value:
 //   sum w x = scale_x d (sum q xq [- offset sum xq]) [+ m scale_x sum xq]
@@ -127,7 +140,8 @@ struct NibbleType {
   static constexpr bool kHasMinimum = false;
   static constexpr bool kLookup = false;  // codes are indices into kTable
   static constexpr std::size_t kQuantBytes = kNibbleBytes;
-  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
+  static HWY_INLINE NoShared shared(const uint8_t* /*unit*/, std::size_t /*lane*/) { return {}; }
+  static HWY_INLINE F32 scale(NoShared /*shared*/, const BlockAt& at, std::size_t lane) {
     return load_halves(at.scales + 2 * lane);
   }
 };
@@ -139,9 +153,9 @@ struct FiveBitType : NibbleType {
 
 // Panels of pairs of blocks: a scale and no minimum.
 template <typename Codes>
-struct TypeOfPairs : Codes {
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_of_pair_at<Codes::kQuantBytes>(panel, b);
+struct TypeOfPairs : Codes, Unit<2, 64, Codes::kQuantBytes> {
+  static HWY_INLINE BlockAt at(const uint8_t* unit, std::size_t i) {
+    return TypeOfPairs::Unit::at(unit, i, 0, 32);
   }
 };
 struct TypeQ4_0 : TypeOfPairs<NibbleType> {
@@ -160,27 +174,27 @@ struct TypeQ5_0 : TypeOfPairs<FiveBitType> {
 
 // Panels of four blocks: an exponent each. With the offset codes are not negative and small enough
 // for the sums that 5-bit codes have.
-struct TypeMXFP4 : NibbleType {
+struct TypeMXFP4 : NibbleType, Unit<kMxfp4Blocks, 64, kNibbleBytes> {
   static constexpr int kCodeOffset = 16;
   static constexpr int kCodeMost = 12 + kCodeOffset;
   static constexpr bool kLookup = true;
   static constexpr const int8_t* kTable = kMxfp4Values;
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_of_four_at(panel, b);
+  static HWY_INLINE BlockAt at(const uint8_t* unit, std::size_t i) {
+    return Unit::at(unit, i, 0, kPanelOutputs);
   }
-  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
+  static HWY_INLINE F32 scale(NoShared /*shared*/, const BlockAt& at, std::size_t lane) {
     return load_exponents(at.scales + lane);
   }
 };
 
 // Panels of single blocks: a scale and a minimum.
 template <typename Codes>
-struct TypeWithMinimum : Codes {
+struct TypeWithMinimum : Codes, Unit<1, 64, Codes::kQuantBytes> {
   static constexpr bool kHasMinimum = true;
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_at<Codes::kQuantBytes>(panel, b);
+  static HWY_INLINE BlockAt at(const uint8_t* unit, std::size_t i) {
+    return TypeWithMinimum::Unit::at(unit, i, 0, 64);
   }
-  static HWY_INLINE F32 minimum(const BlockAt& at, std::size_t lane) {
+  static HWY_INLINE F32 minimum(NoShared /*shared*/, const BlockAt& at, std::size_t lane) {
     return load_halves(at.scales + 32 + 2 * lane);
   }
 };
@@ -189,33 +203,39 @@ using TypeQ5_1 = TypeWithMinimum<FiveBitType>;
 
 // Q4_K and Q5_K.
 template <typename Codes>
-struct TypeKWithMinima : Codes {
+struct TypeKWithMinima : Codes, Unit<kSuperBlocks, kKScaleBytes, Codes::kQuantBytes> {
   static constexpr bool kHasMinimum = true;
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_of_super_at<Codes::kQuantBytes>(panel, b);
+  static HWY_INLINE BlockAt at(const uint8_t* unit, std::size_t i) {
+    return TypeKWithMinima::Unit::at(unit, i, 64, 32);
   }
-  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
-    return hn::Mul(load_halves(at.super + 2 * lane), load_unsigned(at.scales + lane));
+  static HWY_INLINE SharedScales shared(const uint8_t* unit, std::size_t lane) {
+    return {load_halves(unit + 2 * lane), hn::Neg(load_halves(unit + 32 + 2 * lane))};
   }
-  static HWY_INLINE F32 minimum(const BlockAt& at, std::size_t lane) {
-    return hn::Neg(
-        hn::Mul(load_halves(at.super + 32 + 2 * lane), load_unsigned(at.scales + 16 + lane)));
+  static HWY_INLINE F32 scale(const SharedScales& shared, const BlockAt& at, std::size_t lane) {
+    return hn::Mul(shared.scale, load_unsigned(at.scales + lane));
+  }
+  static HWY_INLINE F32 minimum(const SharedScales& shared, const BlockAt& at, std::size_t lane) {
+    return hn::Mul(shared.minimum, load_unsigned(at.scales + 16 + lane));
   }
 };
 using TypeQ4_K = TypeKWithMinima<NibbleType>;
 using TypeQ5_K = TypeKWithMinima<FiveBitType>;
 
-struct TypeQ6_K : NibbleType {
+struct TypeQ6_K : NibbleType, Unit<kSuperBlocks, kKScaleBytes, kQ6KBlockBytes> {
   static constexpr std::size_t kRowsMost = 8;  // two sums a row
   static constexpr int kHighBits = 2;
   static constexpr int kCodeOffset = 32;
   static constexpr int kCodeMost = 63;
   static constexpr std::size_t kQuantBytes = kQ6KBlockBytes;
-  static HWY_INLINE BlockAt at(const uint8_t* panel, std::size_t b) {
-    return block_of_super_at<kQuantBytes>(panel, b);
+  static HWY_INLINE BlockAt at(const uint8_t* unit, std::size_t i) {
+    return Unit::at(unit, i, 64, 32);
   }
-  static HWY_INLINE F32 scale(const BlockAt& at, std::size_t lane) {
-    return load_halves(at.super + 2 * lane);
+  static HWY_INLINE SharedScale shared(const uint8_t* unit, std::size_t lane) {
+    return {load_halves(unit + 2 * lane)};
+  }
+  static HWY_INLINE F32 scale(const SharedScale& shared, const BlockAt& /*at*/,
+                              std::size_t /*lane*/) {
+    return shared.scale;
   }
 };
 
@@ -223,6 +243,7 @@ struct TypeQ8_0 {
   static constexpr std::size_t kRowsMost = 12;
 };
 
+#if PAGEWISE_DOT4
 // What is added to the sums of a block's low and high nibbles for the offset of its codes.
 template <typename W>
 HWY_INLINE int32_t low_offset(const QuantGroup& group, std::size_t row) {
@@ -234,16 +255,7 @@ template <typename W>
 HWY_INLINE int32_t high_offset(const QuantGroup& group, std::size_t row) {
   return W::kHighBits == 2 ? (group.offset_sums[row] - group.half_offset_sums[row]) / 4 : 0;
 }
-
-// Sums of low and high nibbles stand apart where they have scales of their own, where a lone row
-// hides latency behind a second chain, and where eight products of 5 bits would not fit 16 bits.
-template <typename W, std::size_t R>
-inline constexpr std::size_t kSumsOf =
-    W::kHighBits == 2 || (PAGEWISE_DOT4 ? R == 1 : !W::kSigned && W::kCodeMost > 15) ? 2 : 1;
-// Whether sums have 32 bits from the start. 16 bits hold 8 x 2 x 15 x 127 = 30,480 (nibbles, a
-// whole block) and 4 x 2 x 31 x 127 = 31,496 (codes up to 31, half a block).
-template <typename W>
-inline constexpr bool kWideSums = PAGEWISE_DOT4 || W::kHighBits == 2 || W::kSigned;
+#endif
 
 template <int kLeft>
 HWY_INLINE I32 shifted(I32 x) {
@@ -290,38 +302,208 @@ HWY_INLINE I32 add_products(I32 sum, I32 codes, I32 x) {
   return dot4(sum, codes, x);
 #else
   // Signed values: |w| and the sign trick, 2 x 127 x 127 = 32,258.
-  if constexpr (W::kSigned) return hn::Add(sum, fold16(pairs(abs8(codes), sign8(x, codes))));
-  if constexpr (kWideSums<W>) return hn::Add(sum, fold16(pairs(codes, x)));
-  return add16(sum, pairs(codes, x));
+  if constexpr (W::kSigned) {
+    return in_register(hn::Add(sum, fold16(pairs(abs8(codes), sign8(x, codes)))));
+  }
+  return in_register(add16(sum, pairs(codes, x)));
 #endif
 }
 
-// Chunk J of a block: values 4J.. and 16 + 4J..
-template <typename W, std::size_t R, std::size_t V, int J>
-HWY_INLINE void add_chunk(const BlockAt& at, std::size_t first_vector, const RowTile& rows,
-                          std::size_t b, const I32 (&high_bits)[2][V],
-                          I32 (&sums)[kSumsOf<W, R>][R][V]) {
+// Four bytes of each output, of vector `vector` of a line.
+HWY_INLINE I32 load_words(const uint8_t* line, std::size_t vector) {
+  return hn::Load(DI(), reinterpret_cast<const int32_t*>(line + vector * kLanes * 4));
+}
+
+// The codes of values 16 kHalf + 4 J.. of a block, of one vector of outputs.
+template <typename W, int kHalf, int J>
+HWY_INLINE I32 codes_of(const uint8_t* quants, std::size_t vector) {
   const DI di;
-  const I32 nibbles = hn::Set(di, 0x0f0f0f0f);
-  const uint8_t* chunk = at.quants + (W::kQuantBytes - kNibbleBytes) + 64 * J;
-  for (std::size_t v = 0; v < V; ++v) {
-    const I32 packed =
-        hn::Load(di, reinterpret_cast<const int32_t*>(chunk + (first_vector + v) * kLanes * 4));
-    I32 low = looked_up<W>(hn::And(packed, nibbles));
-    I32 high = looked_up<W>(hn::And(shifted<-4>(packed), nibbles));
-    if constexpr (W::kHighBits == 1) {
-      const I32 bit = hn::Set(di, 0x10101010);
-      low = hn::Or(low, hn::And(shifted<4 - J>(high_bits[0][v]), bit));
-      high = hn::Or(high, hn::And(shifted<-J>(high_bits[0][v]), bit));
-    } else if constexpr (W::kHighBits == 2) {
-      const I32 pair = hn::Set(di, 0x30303030);
-      low = hn::Or(low, hn::And(shifted<4 - 2 * J>(high_bits[0][v]), pair));
-      high = hn::Or(high, hn::And(shifted<4 - 2 * J>(high_bits[1][v]), pair));
+  const I32 packed = load_words(quants + W::kQuantBytes - kNibbleBytes + 64 * J, vector);
+  const I32 nibbles = hn::And(shifted<-4 * kHalf>(packed), hn::Set(di, 0x0f0f0f0f));
+  const I32 codes = looked_up<W>(nibbles);
+  if constexpr (W::kHighBits == 1) {
+    const I32 bit =
+        hn::And(shifted<4 * (1 - kHalf) - J>(load_words(quants, vector)), hn::Set(di, 0x10101010));
+    return hn::Or(codes, bit);
+  } else if constexpr (W::kHighBits == 2) {
+    const I32 pair = hn::And(shifted<4 - 2 * J>(load_words(quants + 64 * kHalf, vector)),
+                             hn::Set(di, 0x30303030));
+    return hn::Or(codes, pair);
+  }
+  return codes;
+}
+
+// Adds the products of these codes with the rows' quants. An activation serves all vectors while it
+// is in a register; so do the codes of one half, and then those of the other, for all rows.
+template <typename W, int kHalf, int J, std::size_t R, std::size_t V>
+HWY_INLINE void add_half_chunk(const BlockAt& at, std::size_t first_vector, const RowTile& rows,
+                               std::size_t b, I32 (&sums)[R][V]) {
+  I32 codes[V];
+  for (std::size_t v = 0; v < V; ++v) codes[v] = codes_of<W, kHalf, J>(at.quants, first_vector + v);
+  for (std::size_t r = 0; r < R; ++r) {
+    const I32 x = quants_of<R>(rows, b, 4 * kHalf + J, r);
+    for (std::size_t v = 0; v < V; ++v) sums[r][v] = add_products<W>(sums[r][v], codes[v], x);
+  }
+}
+
+// Adds the products of one half of a block, or of both, chunk by chunk from J on: shifts take
+// their numbers when compiled.
+template <typename W, int kHalf, int J = 0, std::size_t R, std::size_t V>
+HWY_INLINE void add_half(const BlockAt& at, std::size_t first_vector, const RowTile& rows,
+                         std::size_t b, I32 (&sums)[R][V]) {
+  add_half_chunk<W, kHalf, J>(at, first_vector, rows, b, sums);
+  if constexpr (J < 3) add_half<W, kHalf, J + 1>(at, first_vector, rows, b, sums);
+}
+template <typename W, int J = 0, std::size_t R, std::size_t V>
+HWY_INLINE void add_block(const BlockAt& at, std::size_t first_vector, const RowTile& rows,
+                          std::size_t b, I32 (&low)[R][V], I32 (&high)[R][V]) {
+  add_half_chunk<W, 0, J>(at, first_vector, rows, b, low);
+  add_half_chunk<W, 1, J>(at, first_vector, rows, b, high);
+  if constexpr (J < 3) add_block<W, J + 1>(at, first_vector, rows, b, low, high);
+}
+
+#if PAGEWISE_DOT4
+
+// The exact sums of a block's products, scales inside the block included. Those of low and high
+// nibbles stand apart where they have scales of their own and where a lone row hides latency behind
+// a second chain.
+template <typename W, std::size_t R, std::size_t V>
+HWY_INLINE void sum_block(const BlockAt& at, std::size_t first_vector, const RowTile& rows,
+                          std::size_t b, F32 (&out)[R][V]) {
+  const DF df;
+  constexpr std::size_t kHigh = W::kHighBits == 2 || R == 1 ? 1 : 0;
+  I32 sums[1 + kHigh][R][V];
+  for (std::size_t r = 0; r < R; ++r) {
+    const QuantGroup& group = rows.groups[r / kQuantRows][b];
+    const std::size_t row = rows.lane + r % kQuantRows;
+    for (std::size_t v = 0; v < V; ++v) {
+      sums[kHigh][r][v] = hn::Set(DI(), high_offset<W>(group, row));
+      sums[0][r][v] = hn::Set(DI(), low_offset<W>(group, row));
     }
+  }
+  add_block<W>(at, first_vector, rows, b, sums[0], sums[kHigh]);
+  for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t v = 0; v < V; ++v) {
+      if constexpr (W::kHighBits == 2) {
+        // Exact in f32: two sums of at most 16 x 32 x 127, times 128, stay below 2^24.
+        const uint8_t* scales = at.scales + (first_vector + v) * kLanes;
+        const F32 low = hn::Mul(hn::ConvertTo(df, sums[0][r][v]), load_signed(scales));
+        out[r][v] = hn::MulAdd(hn::ConvertTo(df, sums[1][r][v]), load_signed(scales + 16), low);
+      } else {
+        const I32 sum = kHigh == 1 ? hn::Add(sums[0][r][v], sums[kHigh][r][v]) : sums[0][r][v];
+        out[r][v] = hn::ConvertTo(df, sum);
+      }
+    }
+  }
+}
+
+#else
+
+// Sums of products are kept in 16 bits while codes and activations are multiplied. They may
+// wrap on the way, because in the end they fit:
+//   nibbles, a whole block          8 x 2 x 15 x 127 = 30,480
+//   codes up to 31, less 16         8 x 2 x 16 x 127 = 32,512
+//   codes up to 63, less 32, half a block  4 x 2 x 32 x 127 = 32,512
+// The offset is what they start from: so many times the activations whose products a lane adds up.
+template <typename W>
+inline constexpr int kStartOffset = W::kCodeOffset != 0 ? W::kCodeOffset
+                                                        : (W::kCodeMost > 15 ? 16 : 0);
+
+HWY_INLINE I32 pair_offsets_of(const QuantGroup& group, std::size_t half, std::size_t row) {
+  int32_t word;
+  std::memcpy(&word, group.pair_offsets[half][row], sizeof(word));
+  return hn::Set(DI(), word);
+}
+
+// One number for all outputs: what a row's sums start from.
+template <typename W>
+HWY_INLINE I32 start_of_block(const QuantGroup& group, std::size_t row) {
+  if constexpr (W::kSigned || kStartOffset<W> == 0) return hn::Zero(DI());
+  const I32 offsets = add16(pair_offsets_of(group, 0, row), pair_offsets_of(group, 1, row));
+  if constexpr (kStartOffset<W> == 16) return offsets;
+  const hn::Repartition<int16_t, DI> d16;
+  return hn::BitCast(DI(), hn::ShiftRight<1>(hn::BitCast(d16, offsets)));
+}
+
+// Q6_K: values 16 kHalf.. of a block, which have a scale of their own.
+template <typename W, int kHalf, std::size_t R, std::size_t V>
+HWY_INLINE void sum_half(const BlockAt& at, std::size_t first_vector, const RowTile& rows,
+                         std::size_t b, I32 (&totals)[R][V]) {
+  I32 sums[R][V];
+  for (std::size_t r = 0; r < R; ++r) {
+    const QuantGroup& group = rows.groups[r / kQuantRows][b];
+    const I32 offsets = pair_offsets_of(group, kHalf, rows.lane + r % kQuantRows);
+    for (std::size_t v = 0; v < V; ++v) sums[r][v] = add16(offsets, offsets);
+  }
+  add_half<W, kHalf>(at, first_vector, rows, b, sums);
+  I32 scales[V];
+  for (std::size_t v = 0; v < V; ++v)
+    scales[v] = load_signed_pairs(at.scales + 16 * kHalf + (first_vector + v) * kLanes);
+  for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t v = 0; v < V; ++v) {
+      const I32 scaled = fold16(sums[r][v], scales[v]);
+      totals[r][v] = kHalf == 0 ? scaled : hn::Add(totals[r][v], scaled);
+    }
+  }
+}
+
+// The exact sums of a block's products, scales inside the block included.
+template <typename W, std::size_t R, std::size_t V>
+HWY_INLINE void sum_block(const BlockAt& at, std::size_t first_vector, const RowTile& rows,
+                          std::size_t b, F32 (&out)[R][V]) {
+  I32 sums[R][V];
+  if constexpr (W::kHighBits == 2) {
+    sum_half<W, 0>(at, first_vector, rows, b, sums);
+    sum_half<W, 1>(at, first_vector, rows, b, sums);
+  } else {
     for (std::size_t r = 0; r < R; ++r) {
-      constexpr std::size_t kHigh = kSumsOf<W, R> - 1;
-      sums[0][r][v] = add_products<W>(sums[0][r][v], low, quants_of<R>(rows, b, J, r));
-      sums[kHigh][r][v] = add_products<W>(sums[kHigh][r][v], high, quants_of<R>(rows, b, J + 4, r));
+      const QuantGroup& group = rows.groups[r / kQuantRows][b];
+      const I32 start = start_of_block<W>(group, rows.lane + r % kQuantRows);
+      for (std::size_t v = 0; v < V; ++v) sums[r][v] = start;
+    }
+    add_block<W>(at, first_vector, rows, b, sums, sums);
+    for (std::size_t r = 0; r < R; ++r) {
+      const QuantGroup& group = rows.groups[r / kQuantRows][b];
+      for (std::size_t v = 0; v < V && !W::kSigned; ++v) {
+        sums[r][v] = fold16(sums[r][v]);
+        // An offset that the codes do not have is taken back.
+        if constexpr (kStartOffset<W> != W::kCodeOffset) {
+          const I32 start = start_of_block<W>(group, rows.lane + r % kQuantRows);
+          sums[r][v] = hn::Sub(sums[r][v], fold16(start));
+        }
+      }
+    }
+  }
+  for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t v = 0; v < V; ++v) out[r][v] = hn::ConvertTo(DF(), sums[r][v]);
+  }
+}
+
+#endif
+
+// One block of all outputs and rows of a tile.
+template <typename W, typename Shared, std::size_t R, std::size_t V>
+HWY_INLINE void add_to_outputs(const BlockAt& at, const Shared (&shared)[V],
+                               std::size_t first_vector, const RowTile& rows, std::size_t b,
+                               F32 (&acc)[R][V]) {
+  const DF df;
+  F32 sums[R][V];
+  sum_block<W>(at, first_vector, rows, b, sums);
+  F32 d[V];
+  F32 minimum[V];
+  for (std::size_t v = 0; v < V; ++v) {
+    const std::size_t lane = (first_vector + v) * kLanes;
+    d[v] = W::scale(shared[v], at, lane);
+    if constexpr (W::kHasMinimum) minimum[v] = W::minimum(shared[v], at, lane);
+  }
+  for (std::size_t r = 0; r < R; ++r) {
+    const QuantGroup& group = rows.groups[r / kQuantRows][b];
+    const std::size_t row = rows.lane + r % kQuantRows;
+    const F32 x_scale = hn::Set(df, group.scales[row]);
+    for (std::size_t v = 0; v < V; ++v) {
+      acc[r][v] = hn::MulAdd(sums[r][v], hn::Mul(d[v], x_scale), acc[r][v]);
+      if constexpr (W::kHasMinimum)
+        acc[r][v] = hn::MulAdd(minimum[v], hn::Set(df, group.scaled_sums[row]), acc[r][v]);
     }
   }
 }
@@ -330,69 +512,18 @@ template <typename W, std::size_t R, std::size_t V>
 HWY_INLINE void tile_nibbles(const uint8_t* panel, std::size_t first_vector, const RowTile& rows,
                              std::size_t blocks, float* out, std::size_t out_stride) {
   const DF df;
-  const DI di;
-  constexpr std::size_t kSums = kSumsOf<W, R>;
   F32 acc[R][V];
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t v = 0; v < V; ++v) acc[r][v] = hn::Zero(df);
   }
-  for (std::size_t b = 0; b < blocks; ++b) {
-    const BlockAt at = W::at(panel, b);
-    prefetch_ahead<R>(at.quants, W::kQuantBytes);
-    I32 sums[kSums][R][V];
-    for (std::size_t r = 0; r < R; ++r) {
-      const QuantGroup& group = rows.groups[r / kQuantRows][b];
-      const std::size_t row = rows.lane + r % kQuantRows;
-      for (std::size_t v = 0; v < V; ++v) {
-        sums[kSums - 1][r][v] = hn::Set(di, kWideSums<W> ? high_offset<W>(group, row) : 0);
-        sums[0][r][v] = hn::Set(di, kWideSums<W> ? low_offset<W>(group, row) : 0);
-      }
-    }
-    I32 high_bits[2][V];
-    for (std::size_t v = 0; v < V; ++v) {
-      for (std::size_t half = 0; half < 2; ++half) {
-        const uint8_t* bits = at.quants + 64 * half + (first_vector + v) * kLanes * 4;
-        high_bits[half][v] = static_cast<std::size_t>(W::kHighBits) > half
-                                 ? hn::Load(di, reinterpret_cast<const int32_t*>(bits))
-                                 : hn::Zero(di);
-      }
-    }
-    add_chunk<W, R, V, 0>(at, first_vector, rows, b, high_bits, sums);
-    add_chunk<W, R, V, 1>(at, first_vector, rows, b, high_bits, sums);
-    add_chunk<W, R, V, 2>(at, first_vector, rows, b, high_bits, sums);
-    add_chunk<W, R, V, 3>(at, first_vector, rows, b, high_bits, sums);
-    for (std::size_t v = 0; v < V; ++v) {
-      const std::size_t lane = (first_vector + v) * kLanes;
-      const F32 d = W::scale(at, lane);
-      for (std::size_t r = 0; r < R; ++r) {
-        const QuantGroup& group = rows.groups[r / kQuantRows][b];
-        const std::size_t row = rows.lane + r % kQuantRows;
-#if !PAGEWISE_DOT4
-        if constexpr (!kWideSums<W>) {
-          for (std::size_t s = 0; s < kSums; ++s) sums[s][r][v] = fold16(sums[s][r][v]);
-          if constexpr (W::kCodeOffset != 0) {
-            sums[0][r][v] = hn::Add(sums[0][r][v], hn::Set(di, low_offset<W>(group, row)));
-          }
-        }
-#endif
-        F32 sum;
-        if constexpr (W::kHighBits == 2) {
-          // Exact in f32: two sums of at most 16 x 32 x 127, times 128, stay below 2^24.
-          sum = hn::Mul(hn::ConvertTo(df, sums[0][r][v]), load_signed(at.scales + lane));
-          sum = hn::MulAdd(hn::ConvertTo(df, sums[kSums - 1][r][v]),
-                           load_signed(at.scales + 16 + lane), sum);
-        } else if constexpr (kSums == 2) {
-          sum = hn::ConvertTo(df, hn::Add(sums[0][r][v], sums[kSums - 1][r][v]));
-        } else {
-          sum = hn::ConvertTo(df, sums[0][r][v]);
-        }
-        const F32 scale = hn::Mul(d, hn::Set(df, group.scales[row]));
-        acc[r][v] = hn::MulAdd(sum, scale, acc[r][v]);
-        if constexpr (W::kHasMinimum) {
-          acc[r][v] =
-              hn::MulAdd(W::minimum(at, lane), hn::Set(df, group.scaled_sums[row]), acc[r][v]);
-        }
-      }
+  for (std::size_t b = 0; b < blocks; panel += W::kUnitBytes) {
+    prefetch_ahead<R>(panel, W::kUnitHeadBytes);
+    decltype(W::shared(panel, 0)) shared[V];
+    for (std::size_t v = 0; v < V; ++v) shared[v] = W::shared(panel, (first_vector + v) * kLanes);
+    for (std::size_t i = 0; i < W::kUnitBlocks && b < blocks; ++i, ++b) {
+      const BlockAt at = W::at(panel, i);
+      prefetch_ahead<R>(at.quants, W::kQuantBytes);
+      add_to_outputs<W>(at, shared, first_vector, rows, b, acc);
     }
   }
   for (std::size_t r = 0; r < R; ++r) {
@@ -434,6 +565,10 @@ HWY_INLINE void tile_q8_0(const uint8_t* panel, std::size_t first_vector, const 
     for (std::size_t v = 0; v < V; ++v) more[v] = hn::Zero(di);
 #endif
     for (std::size_t j = 0; j < 8; ++j) {
+#if !PAGEWISE_DOT4
+      I32 w[V];
+      I32 magnitude[V];
+#endif
       for (std::size_t v = 0; v < V; ++v) {
         const uint8_t* at = quants + 64 * j + (first_vector + v) * kLanes * 4;
         const I32 stored = hn::Load(di, reinterpret_cast<const int32_t*>(at));
@@ -447,26 +582,33 @@ HWY_INLINE void tile_q8_0(const uint8_t* panel, std::size_t first_vector, const 
           }
         }
 #else
-        const I32 w = hn::Xor(stored, hn::Set(di, static_cast<int32_t>(0x80808080u)));
-        const I32 magnitude = abs8(w);
-        for (std::size_t r = 0; r < R; ++r) {
-          const I32 x = sign8(quants_of<R>(rows, b, j, r), w);
-          sums[r][v] = hn::Add(sums[r][v], fold16(pairs(magnitude, x)));
-        }
+        w[v] = hn::Xor(stored, hn::Set(di, static_cast<int32_t>(0x80808080u)));
+        magnitude[v] = abs8(w[v]);
 #endif
       }
-    }
-    for (std::size_t v = 0; v < V; ++v) {
-      const F32 d = load_halves(scales + 2 * (first_vector + v) * kLanes);
+#if !PAGEWISE_DOT4
       for (std::size_t r = 0; r < R; ++r) {
-        const QuantGroup& group = rows.groups[r / kQuantRows][b];
+        const I32 x = quants_of<R>(rows, b, j, r);
+        for (std::size_t v = 0; v < V; ++v) {
+          const I32 products = pairs(magnitude[v], sign8(x, w[v]));
+          sums[r][v] = in_register(hn::Add(sums[r][v], fold16(products)));
+        }
+      }
+#endif
+    }
+    F32 d[V];
+    for (std::size_t v = 0; v < V; ++v)
+      d[v] = load_halves(scales + 2 * (first_vector + v) * kLanes);
+    for (std::size_t r = 0; r < R; ++r) {
+      const QuantGroup& group = rows.groups[r / kQuantRows][b];
+      const F32 x_scale = hn::Set(df, group.scales[rows.lane + r % kQuantRows]);
+      for (std::size_t v = 0; v < V; ++v) {
 #if PAGEWISE_DOT4
         const I32 sum = R == 1 ? hn::Add(sums[r][v], more[v]) : sums[r][v];
 #else
         const I32 sum = sums[r][v];
 #endif
-        const F32 scale = hn::Mul(d, hn::Set(df, group.scales[rows.lane + r % kQuantRows]));
-        acc[r][v] = hn::MulAdd(hn::ConvertTo(df, sum), scale, acc[r][v]);
+        acc[r][v] = hn::MulAdd(hn::ConvertTo(df, sum), hn::Mul(d[v], x_scale), acc[r][v]);
       }
     }
   }

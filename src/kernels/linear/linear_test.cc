@@ -362,11 +362,15 @@ TEST(Activations, QuantiseEachBlockAsTheReferenceDoes) {
         EXPECT_EQ(group.scales[lane], expected.scale);
         int sum = 0;
         int first_sum = 0;
+        int pair_sums[2][2] = {};
         for (std::size_t k = 0; k < kQuantBlock; ++k) {
           EXPECT_EQ(group.quants[k / 4][lane][k % 4], expected.quants[k]);
           sum += expected.quants[k];
           first_sum += k < kQuantBlock / 2 ? expected.quants[k] : 0;
+          pair_sums[k / 16][k % 4 / 2] += expected.quants[k];
         }
+        for (std::size_t i = 0; i < 4; ++i)
+          EXPECT_EQ(group.pair_offsets[i / 2][lane][i % 2], -16 * pair_sums[i / 2][i % 2]);
         EXPECT_EQ(group.offset_sums[lane], -128 * sum);
         EXPECT_EQ(group.half_offset_sums[lane], -128 * first_sum);
         EXPECT_EQ(group.scaled_sums[lane], expected.scale * static_cast<float>(sum));
@@ -412,6 +416,8 @@ TEST(Activations, LinearRule1_AGroupOfRowsIsQuantisedToTheBytesOfEachRowAlone) {
             ASSERT_EQ(0, std::memcmp(&x.scaled_sums[lane], &y.scaled_sums[lane], sizeof(float)));
             ASSERT_EQ(x.offset_sums[lane], y.offset_sums[lane]);
             ASSERT_EQ(x.half_offset_sums[lane], y.half_offset_sums[lane]);
+            for (std::size_t i = 0; i < 4; ++i)
+              ASSERT_EQ(x.pair_offsets[i / 2][lane][i % 2], y.pair_offsets[i / 2][lane][i % 2]);
           }
         }
       };
