@@ -139,8 +139,8 @@ constexpr Shape kLayer[] = {{576, 576},  {192, 576},  {192, 576}, {576, 576},
 constexpr Shape kLayerOf256[] = {{512, 512},  {256, 512},  {256, 512}, {512, 512},
                                  {1536, 512}, {1536, 512}, {512, 1536}};
 
-LinearWeights random_weights(Prng& prng, TensorType type, Shape shape,
-                             std::vector<std::byte>& data) {
+LinearWeights random_weights(Prng& prng, TensorType type, Shape shape, std::vector<std::byte>& data,
+                             kernels::WeightArena& arena) {
   data.resize(shape.outputs * kernels::row_bytes(type, shape.columns));
   const TensorTypeInfo& info = *tensor_type_info(type);
   // Plain values: random bits would be infinities, and denormals, which are slow.
@@ -153,7 +153,7 @@ LinearWeights random_weights(Prng& prng, TensorType type, Shape shape,
       if (type == TensorType::kBF16) bits >>= 16;
       std::memcpy(data.data() + at, &bits, info.block_bytes);
     }
-    return LinearWeights::pack(type, shape.outputs, shape.columns, data).value();
+    return LinearWeights::pack(type, shape.outputs, shape.columns, data, &arena).value();
   }
   for (std::size_t i = 0; i + 8 <= data.size(); i += 8) {
     const uint64_t bits = prng.next();
@@ -168,7 +168,7 @@ LinearWeights random_weights(Prng& prng, TensorType type, Shape shape,
     std::memcpy(data.data() + at + (type == TensorType::kQ6_K ? block - 2 : 0), &scale, 2);
     std::memcpy(data.data() + at + 2, &scale, minimum ? 2 : 0);
   }
-  return LinearWeights::pack(type, shape.outputs, shape.columns, data).value();
+  return LinearWeights::pack(type, shape.outputs, shape.columns, data, &arena).value();
 }
 
 void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, double seconds) {
@@ -178,6 +178,7 @@ void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, doubl
   const std::span<const Shape> shapes =
       tensor_type_info(type)->block_elements == 256 ? std::span<const Shape>(kLayerOf256) : kLayer;
   const std::size_t width = shapes[0].columns;
+  kernels::WeightArena arena;  // where a model's weights stand, too
   std::vector<LinearWeights> weights;
   std::vector<std::vector<std::byte>> raw;
   double bytes = 0;
@@ -185,7 +186,7 @@ void bench_linear(ThreadPool& pool, const Limits& limits, TensorType type, doubl
   for (std::size_t layer = 0; layer < layers; ++layer) {
     for (const Shape shape : shapes) {
       raw.emplace_back();
-      weights.push_back(random_weights(prng, type, shape, raw.back()));
+      weights.push_back(random_weights(prng, type, shape, raw.back(), arena));
       bytes += static_cast<double>(weights.back().bytes());
       values += static_cast<double>(shape.outputs * shape.columns);
     }

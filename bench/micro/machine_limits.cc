@@ -58,15 +58,15 @@ double int_dot_loop_target(std::size_t rounds) {
   const I32 s = hn::Set(di, 0x01010101);
   for (std::size_t i = 0; i < rounds; ++i) {
     for (I32& sum : sums) {
+#if defined(__x86_64__)
+      asm volatile("" : "+v"(u.raw));  // products are taken anew, not once for all sums
+#endif
 #if PAGEWISE_DOT4
       sum = dot4(sum, u, s);
 #else
-      sum = add16(sum, pairs(u, s));
+      sum = in_register(add16(sum, pairs(u, s)));
 #endif
     }
-#if defined(__x86_64__)
-    asm volatile("" : "+v"(u.raw));  // the products are taken anew in every round
-#endif
   }
   I32 total = sums[0];
   for (const I32& sum : sums) total = hn::Add(total, sum);
