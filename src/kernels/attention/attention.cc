@@ -267,11 +267,11 @@ class Runner {
   // ns x 40 GB/s).
   Ahead after_keys(uint32_t at) const {
     const Ahead ahead = keys_ahead(at, end_, 1);
-    return ahead.bytes != 0 ? ahead : values_ahead(begin_, end_, at < end_ ? 0 : 1, shape_.key_dim);
+    return !ahead.empty() ? ahead : values_ahead(begin_, end_, at < end_ ? 0 : 1, shape_.key_dim);
   }
   Ahead after_values(uint32_t at, uint32_t iterations) const {
     const Ahead ahead = values_ahead(at, end_, 1, iterations);
-    return ahead.bytes != 0 ? ahead : next_ahead(at < end_ ? 0 : 1, iterations);
+    return !ahead.empty() ? ahead : next_ahead(at < end_ ? 0 : 1, iterations);
   }
 
   // Piece `index` of the keys of [at, end), a channel an iteration.
@@ -280,7 +280,7 @@ class Runner {
       const Piece p = piece(at, end);
       if (index == 0) {
         return {reinterpret_cast<const char*>(layer_.key(p.block, kv_head_)) + p.slot * key_bytes_,
-                shape_.block_tokens * key_bytes_, p.count * key_bytes_};
+                shape_.block_tokens * key_bytes_};
       }
       at += p.count;
     }
@@ -305,16 +305,30 @@ class Runner {
     return spread(next_keys_[index], bytes, iterations);
   }
 
+  // Register tiles up to which `Source` is read as it is stored. Scales are worth undoing once.
+  template <typename Source>
+  static constexpr std::size_t unwidened_tiles(std::size_t plain) {
+    return Source::kScaled ? 1 : plain;
+  }
+
   template <typename Keys>
   void scores() {
     const std::size_t tiles = register_tiles(tile_.count);
     const uint32_t begin = begin_ / 16 * 16;
-    // Blocks of whole vectors and few rows: keys are widened in registers, each once.
-    if (tiles == 1 && shape_.block_tokens % 16 == 0) {
+    // Blocks of whole vectors: keys may be widened in registers.
+    if (tiles <= unwidened_tiles<Keys>(kUnwidenedKeys) && shape_.block_tokens % 16 == 0) {
       for (uint32_t at = begin; at < end_;) {
         const Piece p = piece(at, end_);
-        score_rows(tile_.count, key_at<Keys>(p), tile_.q, shape_.key_dim, tile_.scores + at,
-                   (p.count + kLanes - 1) / kLanes, after_keys(at + p.count));
+        const Keys keys = key_at<Keys>(p);
+        for (std::size_t i = 0; i < tiles; ++i) {
+          const Range rows = split(tile_.count, i, tiles);
+          const Range span = span_of(rows, at, at + p.count);
+          if (span.empty()) continue;
+          score_rows(rows.size(), keys, tile_.q + rows.begin * shape_.key_dim, shape_.key_dim,
+                     tile_.scores + rows.begin * kScoreStride + at,
+                     (span.end - at + kLanes - 1) / kLanes,
+                     i == 0 ? after_keys(at + p.count) : Ahead());
+        }
         at += p.count;
       }
       return;
@@ -374,12 +388,16 @@ class Runner {
   template <typename Values, typename Keys>
   void values() {
     const std::size_t tiles = register_tiles(tile_.count);
-    if (!layer_.latent && tiles == 1 && shape_.value_dim % 16 == 0) {
+    if (!layer_.latent && tiles <= unwidened_tiles<Values>(kUnwidenedValues) &&
+        shape_.value_dim % 16 == 0) {
       for (uint32_t at = begin_; at < end_;) {
         const Piece p = piece(at, end_);
         Values values = value_at<Values>(p);
         if constexpr (Values::kScaled) widen_scales(values, p.count, tile_.widened);
-        value_span({0, tile_.count}, values, at, at + p.count, after_values(at + p.count, p.count));
+        for (std::size_t i = 0; i < tiles; ++i) {
+          value_span(split(tile_.count, i, tiles), values, at, at + p.count,
+                     i == 0 ? after_values(at + p.count, p.count) : Ahead());
+        }
         at += p.count;
       }
       return;

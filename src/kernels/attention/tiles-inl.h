@@ -25,36 +25,47 @@ namespace pagewise::kernels {
 namespace HWY_NAMESPACE {
 
 // Register tile: R rows times T vectors of tokens (scores) or channels (values). 6 x 4 sums, 4
-// operands and a broadcast fill 32 registers; 6 x 2 fill 16.
+// operands and a broadcast fill 32 registers; 6 x 2 and 3 x 4 fill 16.
 inline constexpr std::size_t kTileR = 6;
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 inline constexpr std::size_t kTileT = 4;
 #else
 inline constexpr std::size_t kTileT = 2;
 #endif
-
-// Asks for `bytes` at `p`, which need not be valid memory.
-HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
-  const char* line = static_cast<const char*>(p);
-  for (std::size_t i = 0; i < bytes; i += 64) prefetch_line(line + i);
-}
+// Up to how many register tiles keys and values are widened in registers, by each tile anew, and
+// not once into scratch for all. AVX2 converts halves beside the products at no cost; but values
+// come a block at a time then, and outputs are loaded and stored with each, which outweighs many
+// tiles' gain.
+#if HWY_TARGET == HWY_AVX2
+inline constexpr std::size_t kUnwidenedKeys = kTileRowsMax;
+inline constexpr std::size_t kUnwidenedValues = 4;
+#else
+inline constexpr std::size_t kUnwidenedKeys = 1;
+inline constexpr std::size_t kUnwidenedValues = 1;
+#endif
 
 // Blocks of one head lie apart, so hardware prefetchers see each of them as a new stream, and a few
 // kilobytes are over before they have caught up. The loops below therefore ask for what is used
-// next, a little in each iteration: asked for at once, it would fill the queue of outstanding
-// misses and stop everything else.
+// next, a line in each iteration: asked for at once, it would fill the queue of outstanding misses
+// and stop everything else. Nothing to ask for is the same line again and again, which is cheaper
+// than a branch. The memory need not be valid.
 struct Ahead {
-  const char* base = nullptr;
-  std::size_t step = 0;   // bytes from one iteration to the next
-  std::size_t bytes = 0;  // in each; 0: nothing
+  const char* base = nowhere;
+  std::size_t step = 0;  // bytes from one iteration to the next
+  bool empty() const { return base == nowhere; }
 
-  HWY_INLINE void ask(std::size_t iteration) const { prefetch(base + iteration * step, bytes); }
+  // The first lines of an iteration's part.
+  template <std::size_t kLines>
+  HWY_INLINE void ask(std::size_t iteration) const {
+    for (std::size_t i = 0; i < kLines; ++i) prefetch_line(base + iteration * step + i * 64);
+  }
+
+  static constexpr char nowhere[64] = {};
 };
 
 // `bytes` in a row, spread over `iterations`.
 HWY_INLINE Ahead spread(const void* base, std::size_t bytes, std::size_t iterations) {
-  const std::size_t step = (bytes / HWY_MAX(iterations, 1) + 63) / 64 * 64;
-  return {static_cast<const char*>(base), step, step};
+  return {static_cast<const char*>(base), (bytes / HWY_MAX(iterations, 1) + 63) / 64 * 64};
 }
 
 // The forms in which keys and values are read. A value of the cache is the same number in each of
@@ -221,6 +232,55 @@ HWY_INLINE void pack_queries(const float* const (&rows)[kTileR], std::size_t cou
   }
 }
 
+// Vectors of a tile of R rows. Few rows have four: enough sums to hide how long one takes, and a
+// line of halves is read in one pass. Scales would not fit beside them.
+template <std::size_t R, typename Source>
+inline constexpr std::size_t kTileVectors = R <= 3 && !Source::kScaled ? 4 : kTileT;
+
+// Vector t of the present channel or token.
+template <typename Source>
+HWY_INLINE F32 vector_of(const Source& source, std::size_t t, F32 scale) {
+  const F32 x = source.load(t);
+  if constexpr (Source::kScaled) return hn::Mul(x, scale);
+  return x;
+}
+
+// sums[r][t] += vector t * factors[r * stride]. What there is less of, rows or vectors, stays in
+// registers.
+template <std::size_t R, std::size_t T, typename Source>
+HWY_INLINE void add_products(F32 (&sums)[R][T], const Source& source, const F32 (&scale)[T],
+                             const float* factors, std::size_t stride) {
+  const DF df;
+  if constexpr (R < T) {
+    F32 x[R];
+    for (std::size_t r = 0; r < R; ++r) x[r] = hn::Set(df, factors[r * stride]);
+    for (std::size_t t = 0; t < T; ++t) {
+      const F32 v = vector_of(source, t, scale[t]);
+      for (std::size_t r = 0; r < R; ++r) sums[r][t] = hn::MulAdd(v, x[r], sums[r][t]);
+    }
+  } else {
+    F32 v[T];
+    for (std::size_t t = 0; t < T; ++t) v[t] = vector_of(source, t, scale[t]);
+    for (std::size_t r = 0; r < R; ++r) {
+      const F32 x = hn::Set(df, factors[r * stride]);
+      for (std::size_t t = 0; t < T; ++t) sums[r][t] = hn::MulAdd(v[t], x, sums[r][t]);
+    }
+  }
+}
+
+// What a tile of vectors [t, t + count) asks for: of the next piece, just as much as it reads
+// itself; where the data is scratch, or has scales beside it, all of it with the first vectors.
+template <typename Source>
+HWY_INLINE Ahead part_of(const Ahead& ahead, std::size_t t) {
+  if constexpr (Source::kElementBytes == 0 || Source::kScaled) return t == 0 ? ahead : Ahead();
+  return {ahead.base + t * kLanes * Source::kElementBytes, ahead.step};
+}
+// Lines of it in an iteration.
+template <typename Source>
+constexpr std::size_t lines_of(std::size_t count) {
+  return Source::kScaled ? 1 : HWY_MAX((count * kLanes * Source::kElementBytes + 63) / 64, 1);
+}
+
 // scores[r][t] = sum over d, ascending, of key[d][t] * q[d][r], for T vectors of tokens.
 template <std::size_t R, std::size_t T, typename Keys>
 HWY_INLINE void score_tile(Keys keys, const float* q, std::size_t key_dim, float* scores,
@@ -229,25 +289,17 @@ HWY_INLINE void score_tile(Keys keys, const float* q, std::size_t key_dim, float
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::Zero(DF());
   }
+  F32 scale[T] = {};
   // Channels that share scales; without scales all of them.
-  const std::size_t together = Keys::kScaled ? kKvScaleGroup : key_dim;
-  for (std::size_t begin = 0; begin < key_dim; begin += together) {
-    F32 scale[T];
+  const std::size_t group = Keys::kScaled ? kKvScaleGroup : key_dim;
+  for (std::size_t begin = 0; begin < key_dim; begin += group) {
     if constexpr (Keys::kScaled) {
       for (std::size_t t = 0; t < T; ++t) scale[t] = keys.scale(t);
       keys.next_scales();
     }
-    for (std::size_t d = begin; d < begin + together; ++d, keys.next(), q += R) {
-      ahead.ask(d);
-      F32 k[T];
-      for (std::size_t t = 0; t < T; ++t) {
-        k[t] = keys.load(t);
-        if constexpr (Keys::kScaled) k[t] = hn::Mul(k[t], scale[t]);
-      }
-      for (std::size_t r = 0; r < R; ++r) {
-        const F32 x = hn::Set(DF(), q[r]);
-        for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::MulAdd(k[t], x, acc[r][t]);
-      }
+    for (std::size_t d = begin; d < begin + group; ++d, keys.next(), q += R) {
+      ahead.template ask<lines_of<Keys>(T)>(d);
+      add_products<R, T>(acc, keys, scale, q, 1);
     }
   }
   for (std::size_t r = 0; r < R; ++r) {
@@ -256,22 +308,12 @@ HWY_INLINE void score_tile(Keys keys, const float* q, std::size_t key_dim, float
   }
 }
 
-// What a tile of vectors [t, t + count) asks for: of the next piece, just as much as it reads
-// itself; where the data is scratch, or has scales beside it, all of it with the first vectors.
-template <typename Source>
-HWY_INLINE Ahead part_of(const Ahead& ahead, std::size_t t, std::size_t count) {
-  if constexpr (Source::kElementBytes == 0 || Source::kScaled) return t == 0 ? ahead : Ahead{};
-  constexpr std::size_t kBytes = kLanes * Source::kElementBytes;
-  return {ahead.base + t * kBytes, ahead.step, ahead.bytes == 0 ? 0 : count * kBytes};
-}
-
 template <std::size_t R, std::size_t T, typename Keys>
 HWY_INLINE std::size_t score_tiles(const Keys& keys, const float* q, std::size_t key_dim,
                                    float* scores, std::size_t t, std::size_t vectors,
                                    const Ahead& ahead) {
   for (; t + T <= vectors; t += T) {
-    score_tile<R, T, Keys>(keys.from(t), q, key_dim, scores + t * kLanes,
-                           part_of<Keys>(ahead, t, T));
+    score_tile<R, T, Keys>(keys.from(t), q, key_dim, scores + t * kLanes, part_of<Keys>(ahead, t));
   }
   return t;
 }
@@ -279,9 +321,9 @@ HWY_INLINE std::size_t score_tiles(const Keys& keys, const float* q, std::size_t
 template <std::size_t R, typename Keys>
 HWY_NOINLINE void score_vectors(const Keys& keys, const float* q, std::size_t key_dim,
                                 float* scores, std::size_t vectors, const Ahead& ahead) {
-  std::size_t t = score_tiles<R, kTileT, Keys>(keys, q, key_dim, scores, 0, vectors, ahead);
-  if constexpr (kTileT > 2)
-    t = score_tiles<R, 2, Keys>(keys, q, key_dim, scores, t, vectors, ahead);
+  constexpr std::size_t kT = kTileVectors<R, Keys>;
+  std::size_t t = score_tiles<R, kT, Keys>(keys, q, key_dim, scores, 0, vectors, ahead);
+  if constexpr (kT > 2) t = score_tiles<R, 2, Keys>(keys, q, key_dim, scores, t, vectors, ahead);
   score_tiles<R, 1, Keys>(keys, q, key_dim, scores, t, vectors, ahead);
 }
 
@@ -314,16 +356,12 @@ HWY_INLINE void value_tile(Values values, const float* weights, std::size_t toke
       acc[r][t] = hn::LoadU(DF(), acc_rows + r * acc_stride + t * kLanes);
   }
   for (std::size_t i = 0; i < tokens; ++i, values.next(), ++weights) {
-    ahead.ask(i);
-    F32 v[T];
-    for (std::size_t t = 0; t < T; ++t) {
-      v[t] = values.load(t);
-      if constexpr (Values::kScaled) v[t] = hn::Mul(v[t], values.scale(t));
+    ahead.template ask<lines_of<Values>(T)>(i);
+    F32 scale[T] = {};
+    if constexpr (Values::kScaled) {
+      for (std::size_t t = 0; t < T; ++t) scale[t] = values.scale(t);
     }
-    for (std::size_t r = 0; r < R; ++r) {
-      const F32 w = hn::Set(DF(), weights[r * kScoreStride]);
-      for (std::size_t t = 0; t < T; ++t) acc[r][t] = hn::MulAdd(v[t], w, acc[r][t]);
-    }
+    add_products<R, T>(acc, values, scale, weights, kScoreStride);
   }
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t t = 0; t < T; ++t)
@@ -337,7 +375,7 @@ HWY_INLINE std::size_t value_tiles(const Values& values, const float* weights, s
                                    std::size_t vectors, const Ahead& ahead) {
   for (; t + T <= vectors; t += T) {
     value_tile<R, T, Values>(values.from(t), weights, tokens, acc + t * kLanes, acc_stride,
-                             part_of<Values>(ahead, t, T));
+                             part_of<Values>(ahead, t));
   }
   return t;
 }
@@ -346,9 +384,10 @@ template <std::size_t R, typename Values>
 HWY_NOINLINE void value_vectors(const Values& values, const float* weights, std::size_t tokens,
                                 float* acc, std::size_t acc_stride, std::size_t vectors,
                                 const Ahead& ahead) {
+  constexpr std::size_t kT = kTileVectors<R, Values>;
   std::size_t t =
-      value_tiles<R, kTileT, Values>(values, weights, tokens, acc, acc_stride, 0, vectors, ahead);
-  if constexpr (kTileT > 2) {
+      value_tiles<R, kT, Values>(values, weights, tokens, acc, acc_stride, 0, vectors, ahead);
+  if constexpr (kT > 2) {
     t = value_tiles<R, 2, Values>(values, weights, tokens, acc, acc_stride, t, vectors, ahead);
   }
   value_tiles<R, 1, Values>(values, weights, tokens, acc, acc_stride, t, vectors, ahead);
