@@ -45,9 +45,8 @@ struct Tile {
 // One thread's walk through tasks: everything that does not change between them.
 class Runner {
  public:
-  Runner(const AttentionPlanImpl& plan, const PagedLayer& layer, const float* q,
-         std::size_t q_stride, const float* sinks, float* out, std::size_t out_stride,
-         float* scratch, float* states)
+  Runner(AttentionPlanImpl& plan, const PagedLayer& layer, const float* q, std::size_t q_stride,
+         const float* sinks, float* out, std::size_t out_stride, float* scratch, float* states)
       : plan_(plan),
         shape_(plan.shape),
         layer_(layer),
@@ -71,20 +70,14 @@ class Runner {
   // `next`: the task after this one, whose first block is asked for in time; may be null.
   void run(const AttentionTask& task, const AttentionTask* next) {
     if (task.split) {
-      for (uint32_t s = task.segment_begin; s < task.segment_end; ++s) {
-        gather(task, s);
-        segment(task, s, next);
-        for (std::size_t i = 0; i < tile_.count; ++i) {
-          const TileRow& row = tile_.rows[i];
-          const AttentionSplitRow& split = plan_.split_rows[plan_.row_to_split[row.row]];
-          const std::size_t state =
-              split.state + std::size_t{s - split.segment_begin} * shape_.heads + row.head;
-          std::memcpy(states_ + state * plan_.state_stride, tile_.acc + i * plan_.state_stride,
-                      plan_.state_stride * sizeof(float));
-        }
-      }
+      chained_ = task.begins || (task.follows && chained_);
+      gather(task, task.segment_begin);
+      segment(task, task.segment_begin, next);
+      for (std::size_t i = 0; i < tile_.count; ++i)
+        keep_split_state(tile_.rows[i], task.segment_begin, tile_.acc + i * plan_.state_stride);
       return;
     }
+    chained_ = false;
     // Streaming: rows of one slice; the running state of (token, head) is at its place in the
     // slice.
     const AttentionSlice& slice = plan_.slices[task.slice_begin];
@@ -115,16 +108,38 @@ class Runner {
   }
 
   void merge_row(const AttentionSplitRow& row, uint32_t head) {
-    float* first = states_ + (row.state + head) * plan_.state_stride;
-    for (uint32_t s = row.segment_begin + 1; s < row.segment_end; ++s) {
-      const std::size_t state =
-          row.state + std::size_t{s - row.segment_begin} * shape_.heads + head;
-      merge_state(first, states_ + state * plan_.state_stride, plan_.value_stride);
-    }
+    float* const first = split_state(row, row.segment_begin, head);
+    const uint32_t merged = merged_segments(row, head / plan_.group);
+    for (uint32_t s = row.segment_begin + merged; s < row.segment_end; ++s)
+      merge_state(first, split_state(row, s, head), plan_.value_stride);
     finish(first, row.row, head);
   }
 
  private:
+  float* split_state(const AttentionSplitRow& row, uint32_t segment, uint32_t head) const {
+    const std::size_t state =
+        row.state + std::size_t{segment - row.segment_begin} * shape_.heads + head;
+    return states_ + state * plan_.state_stride;
+  }
+  uint32_t& merged_segments(const AttentionSplitRow& row, uint32_t kv_head) const {
+    const auto index = static_cast<std::size_t>(&row - plan_.split_rows.data());
+    return plan_.merged[kv_head * plan_.split_rows.size() + index];
+  }
+
+  // A row's state of one segment: to its place, or where this thread has had all earlier ones,
+  // merged into these while they are in its cache.
+  void keep_split_state(const TileRow& tile_row, uint32_t segment, const float* state) {
+    const AttentionSplitRow& row = plan_.split_rows[plan_.row_to_split[tile_row.row]];
+    if (segment != row.segment_begin && chained_) {
+      merge_state(split_state(row, row.segment_begin, tile_row.head), state, plan_.value_stride);
+    } else {
+      std::memcpy(split_state(row, segment, tile_row.head), state,
+                  plan_.state_stride * sizeof(float));
+      if (segment != row.segment_begin) return;
+    }
+    merged_segments(row, kv_head_) = segment + 1 - row.segment_begin;
+  }
+
   // From the state of all its segments to a row's output.
   void finish(float* state, uint32_t row, uint32_t head) const {
     if (sinks_ != nullptr) merge_sink(state, sinks_[head], plan_.value_stride);
@@ -177,11 +192,14 @@ class Runner {
     blocks_ = plan_.slices[task.slice_begin].blocks;  // slices of a task have equal ones here
     kv_head_ = task.kv_head;
     first_ = segment * kSegmentTokens;
-    begin_ = kSegmentTokens;
-    end_ = 0;
-    for (std::size_t i = 0; i < tile_.count; ++i) {
-      begin_ = std::min(begin_, tile_.rows[i].begin);
-      end_ = std::max(end_, tile_.rows[i].end);
+    begin_ = tile_.rows[0].begin;
+    end_ = tile_.rows[0].end;
+    uniform_ = true;
+    for (std::size_t i = 1; i < tile_.count; ++i) {
+      const TileRow& row = tile_.rows[i];
+      uniform_ = uniform_ && row.begin == begin_ && row.end == end_;
+      begin_ = std::min(begin_, row.begin);
+      end_ = std::max(end_, row.end);
     }
     next_keys_count_ = 0;
     if (segment + 1 < task.segment_end) {
@@ -373,6 +391,7 @@ class Runner {
 
   // Positions in [from, to) that at least one of the rows sees.
   Range span_of(Range rows, uint32_t from, uint32_t to) const {
+    if (uniform_) return {std::max(from, begin_), std::min(to, end_)};
     uint32_t begin = to;
     uint32_t end = from;
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
@@ -439,7 +458,7 @@ class Runner {
                   const Ahead& ahead) {
     uint32_t common_begin = from;
     uint32_t common_end = to;
-    for (std::size_t i = rows.begin; i < rows.end; ++i) {
+    for (std::size_t i = rows.begin; i < rows.end && !uniform_; ++i) {
       common_begin = std::max(common_begin, tile_.rows[i].begin);
       common_end = std::min(common_end, tile_.rows[i].end);
     }
@@ -465,7 +484,7 @@ class Runner {
     }
   }
 
-  const AttentionPlanImpl& plan_;
+  AttentionPlanImpl& plan_;
   const AttentionShape& shape_;
   const PagedLayer& layer_;
   const float* q_;
@@ -475,12 +494,14 @@ class Runner {
   std::size_t out_stride_;
   float* states_;
   Tile tile_;
+  bool chained_ = false;  // the split task's rows came without a gap since their first segments
   // Of the present segment:
   const BlockId* blocks_ = nullptr;
   uint32_t kv_head_ = 0;
   uint32_t first_ = 0;  // its first position
   uint32_t begin_ = 0;  // positions that any row sees, counted from first_
   uint32_t end_ = 0;
+  bool uniform_ = false;  // all rows see these
   // Of the cache types: an element, and a whole row with its scales.
   std::size_t key_bytes_ = kv_element_bytes(layer_.key_type);
   std::size_t value_bytes_ = kv_element_bytes(layer_.value_type);

@@ -2,6 +2,7 @@
 #include "kernels/attention/plan.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <tuple>
 
@@ -82,6 +83,7 @@ AttentionPlan::AttentionPlan(const AttentionShape& shape, const AttentionLimits&
   impl_->cost_before.reserve(impl_->tasks.capacity() + 1);
   impl_->split_rows.reserve(limits.rows_max);
   impl_->row_to_split.resize(limits.rows_max);
+  impl_->merged.resize(std::size_t{limits.rows_max} * shape.kv_heads);
   impl_->order.reserve(limits.rows_max);
   impl_->cost_before.assign(1, 0);
 }
@@ -161,8 +163,32 @@ void AttentionPlanImpl::arrange() {
     };
     return key(a) < key(b);
   });
+  chain_split_tasks();
   cost_before.assign(1, 0);
   for (const AttentionTask& task : tasks) cost_before.push_back(cost_before.back() + cost(task));
+}
+
+// Says which split tasks a thread that takes them in their order may merge as it goes.
+void AttentionPlanImpl::chain_split_tasks() {
+  const auto slices_of = [&](const AttentionTask& task) {
+    return std::span(slices).subspan(task.slice_begin, task.slice_end - task.slice_begin);
+  };
+  const auto same_rows = [](const AttentionSlice& a, const AttentionSlice& b) {
+    return a.row == b.row && a.rows == b.rows;
+  };
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    AttentionTask& task = tasks[i];
+    if (!task.split) continue;
+    const auto own = slices_of(task);
+    task.begins = std::all_of(own.begin(), own.end(), [&](const AttentionSlice& slice) {
+      return segments_of(slice.position, 1).begin >= task.segment_begin;
+    });
+    if (i == 0 || !tasks[i - 1].split) continue;
+    const AttentionTask& before = tasks[i - 1];
+    const auto earlier = slices_of(before);
+    task.follows = before.kv_head == task.kv_head && before.segment_end == task.segment_begin &&
+                   std::equal(own.begin(), own.end(), earlier.begin(), earlier.end(), same_rows);
+  }
 }
 
 // A long run: tiles of tokens, each walking all its segments.

@@ -29,6 +29,10 @@ struct AttentionTask {
   uint32_t segment_begin = 0;
   uint32_t segment_end = 0;
   bool split = false;
+  // Of a split task, which has one segment: none of its rows has an earlier one; or the task before
+  // it has the same rows and the segment before.
+  bool begins = false;
+  bool follows = false;
 };
 
 /// A row whose segments are merged after the barrier.
@@ -69,11 +73,15 @@ struct AttentionPlanImpl {
   std::vector<uint64_t> cost_before;  // of all earlier tasks; one more entry than tasks
   std::vector<AttentionSplitRow> split_rows;
   std::vector<uint32_t> row_to_split;  // index into split_rows by step row
-  std::vector<uint32_t> order;         // slices being grouped
+  // [KV head][split row]: how many of its segments are merged in the first one's place already.
+  // Written by the thread that has the first one, read after the barrier.
+  std::vector<uint32_t> merged;
+  std::vector<uint32_t> order;  // slices being grouped
 
   Range segments_of(uint32_t position, uint32_t rows) const;
   bool add_split_rows(const AttentionSlice& slice);
   uint64_t cost(const AttentionTask& task) const;
+  void chain_split_tasks();
   void arrange();
   void plan_streaming(const PagedRun& run);
   void plan_split(std::size_t slice_begin, std::size_t slice_end);
