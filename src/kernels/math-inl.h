@@ -63,58 +63,40 @@ HWY_INLINE void store_first(F32 value, float* p, std::size_t count) {
 #endif
 }
 
-// Of one vector of at least four lanes: the upper half is added to the lower until one is left.
-#if HWY_TARGET != HWY_SCALAR
-template <typename D>
-HWY_INLINE float fold_vector(D d, hn::Vec<D> x) {
-  if constexpr (hn::MaxLanes(D()) > 4) {
-    const hn::Half<D> half;
-    return fold_vector(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)));
-  } else {
-    x = hn::Add(x, hn::Shuffle1032(x));
-    return hn::GetLane(hn::Add(x, hn::Shuffle2301(x)));
-  }
-}
-#endif
-
 // The fixed tree: lanes 8..15 are added to 0..7, then 4..7 to 0..3, 2..3 to 0..1, 1 to 0.
-HWY_INLINE float fold_lanes(F32 (&lanes)[kVectors]) {
-  for (std::size_t width = kVectors / 2; width > 0; width /= 2) {
-    for (std::size_t i = 0; i < width; ++i) lanes[i] = hn::Add(lanes[i], lanes[i + width]);
+HWY_INLINE float fold_lanes(const F32 (&lanes)[kVectors]) {
+  alignas(64) float x[16];
+  for (std::size_t v = 0; v < kVectors; ++v) hn::Store(lanes[v], DF(), x + v * kLanes);
+  for (std::size_t width = 8; width > 0; width /= 2) {
+    for (std::size_t i = 0; i < width; ++i) x[i] += x[i + width];
   }
-#if HWY_TARGET == HWY_SCALAR
-  return hn::GetLane(lanes[0]);
-#else
-  return fold_vector(DF(), lanes[0]);
-#endif
+  return x[0];
 }
 
-// e^x for x <= 88.3, within two ulp; 0 below -87.3. n = x / ln 2 rounded to an integer by
-// adding 1.5 * 2^23, whose last bits it then is; r = x - n ln 2 in two FMAs (|r| < 0.3475); e^r = 1
-// + r (c1 + r (c2 +
-// ... c5 r^3)), the coefficients with the smallest greatest error: 9.3e-8 relative. 2^n by adding n
-// to the exponent field; n in [-126, 127] and e^r in [0.7, 1.42] stay inside it.
-HWY_INLINE F32 exp_bounded_lanes(F32 x) {
+// e^x. n = x / ln 2 rounded to an integer by adding 1.5 * 2^23, whose last bits it then is; r = x -
+// n ln 2 in two FMAs
+// (|r| < 0.347); e^r = 1 + (r + r^2 (1/2 + r/6 + ... + r^5/5040)): the first missing term is
+// below 5.3e-9 relative. 2^n by its exponent field, n in [-126, 127].
+HWY_INLINE F32 exp_lanes(F32 x) {
   const DF df;
   const DI di;
+  const F32 low = hn::Set(df, -87.3f);
   const F32 shift = hn::Set(df, 0x1.8p23f);
-  const F32 shifted = hn::MulAdd(x, hn::Set(df, 1.44269504f), shift);
+  const F32 clamped = hn::Min(hn::Max(x, low), hn::Set(df, 88.3f));
+  const F32 shifted = hn::MulAdd(clamped, hn::Set(df, 1.44269504f), shift);
   const F32 n = hn::Sub(shifted, shift);
-  F32 r = hn::NegMulAdd(n, hn::Set(df, 0x1.62e4p-1f), x);  // 15 bits: n times it is exact
+  F32 r = hn::NegMulAdd(n, hn::Set(df, 0x1.62e4p-1f), clamped);  // 15 bits: n times it is exact
   r = hn::NegMulAdd(n, hn::Set(df, 0x1.7f7d1cp-20f), r);
-  F32 p = hn::Set(df, 0x1.0fa662p-7f);
-  p = hn::MulAdd(p, r, hn::Set(df, 0x1.573ce8p-5f));
-  p = hn::MulAdd(p, r, hn::Set(df, 0x1.555a78p-3f));
-  p = hn::MulAdd(p, r, hn::Set(df, 0x1.fffdcp-2f));
-  p = hn::MulAdd(p, r, hn::Set(df, 0x1.fffff6p-1f));
-  p = hn::MulAdd(p, r, hn::Set(df, 1.0f));
-  const I32 exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
-  const F32 e = hn::BitCast(df, hn::Add(hn::BitCast(di, p), exponent));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(df, -87.3f)), e);
+  F32 p = hn::Set(df, 1.0f / 5040.0f);
+  p = hn::MulAdd(p, r, hn::Set(df, 1.0f / 720.0f));
+  p = hn::MulAdd(p, r, hn::Set(df, 1.0f / 120.0f));
+  p = hn::MulAdd(p, r, hn::Set(df, 1.0f / 24.0f));
+  p = hn::MulAdd(p, r, hn::Set(df, 1.0f / 6.0f));
+  p = hn::MulAdd(p, r, hn::Set(df, 0.5f));
+  const F32 e = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(df, 1.0f));
+  const I32 exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(di, shifted), hn::Set(di, 127)));
+  return hn::IfThenZeroElse(hn::Lt(x, low), hn::Mul(e, hn::BitCast(df, exponent)));
 }
-
-// e^x; e^88.3 beyond that.
-HWY_INLINE F32 exp_lanes(F32 x) { return exp_bounded_lanes(hn::Min(x, hn::Set(DF(), 88.3f))); }
 
 // cap * tanh(x / cap), as cap * (1 - 2 / (exp(2 x / cap) + 1)).
 HWY_INLINE F32 soft_cap_lanes(F32 x, F32 cap) {

@@ -31,10 +31,10 @@ float exp(float x) {
   const float n = std::fma(x, 1.44269504f, 0x1.8p23f) - 0x1.8p23f;
   float r = std::fma(-n, 0x1.62e4p-1f, x);
   r = std::fma(-n, 0x1.7f7d1cp-20f, r);
-  float p = 0x1.0fa662p-7f;
-  for (const float c : {0x1.573ce8p-5f, 0x1.555a78p-3f, 0x1.fffdcp-2f, 0x1.fffff6p-1f, 1.0f})
+  float p = 1.0f / 5040.0f;
+  for (const float c : {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f})
     p = std::fma(p, r, c);
-  return std::ldexp(p, static_cast<int>(n));
+  return std::ldexp(std::fma(p, r * r, r) + 1.0f, static_cast<int>(n));
 }
 
 float tree_sum(const float* x, std::size_t n) {

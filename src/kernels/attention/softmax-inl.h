@@ -53,13 +53,8 @@ HWY_INLINE void softmax_row(float* scores, uint32_t begin, uint32_t end, float s
     }
   };
   if (whole_begin != first) masked_maximum(first);
-  F32 maxima[kVectors];
-  for (F32& most : maxima) most = lowest;
-  for (uint32_t t = whole_begin; t < whole_end; t += 16) {
-    for (std::size_t v = 0; v < kVectors; ++v)
-      maxima[v] = hn::Max(maxima[v], hn::LoadU(df, scores + t + v * kLanes));
-  }
-  for (const F32& most : maxima) maximum = hn::Max(maximum, most);
+  for (uint32_t t = whole_begin; t < whole_end; t += kLanes)
+    maximum = hn::Max(maximum, hn::LoadU(df, scores + t));
   if (whole_end < end) masked_maximum(whole_end);
   *m = hn::GetLane(hn::MaxOfLanes(df, maximum));
   const F32 top = hn::Set(df, *m);
@@ -67,7 +62,7 @@ HWY_INLINE void softmax_row(float* scores, uint32_t begin, uint32_t end, float s
   for (F32& sum : sums) sum = hn::Zero(df);
   const auto masked_weights = [&](uint32_t t) {
     for (std::size_t v = 0; v < kVectors; ++v, t += kLanes) {
-      const F32 e = exp_bounded_lanes(hn::Sub(hn::LoadU(df, scores + t), top));
+      const F32 e = exp_lanes(hn::Sub(hn::LoadU(df, scores + t), top));
       const F32 weight = hn::IfThenElseZero(valid(t), e);
       hn::StoreU(weight, df, scores + t);
       sums[v] = hn::Add(sums[v], weight);
@@ -77,7 +72,7 @@ HWY_INLINE void softmax_row(float* scores, uint32_t begin, uint32_t end, float s
   for (uint32_t t = whole_begin; t < whole_end; t += 16) {
     for (std::size_t v = 0; v < kVectors; ++v) {
       float* at = scores + t + v * kLanes;
-      const F32 weight = exp_bounded_lanes(hn::Sub(hn::LoadU(df, at), top));
+      const F32 weight = exp_lanes(hn::Sub(hn::LoadU(df, at), top));
       hn::StoreU(weight, df, at);
       sums[v] = hn::Add(sums[v], weight);
     }
