@@ -15,6 +15,7 @@ from watch import KV_ROUNDING_BYTES, Watch, blocks, load, process_counts, proces
 
 EBB_S_MAX = 30  # until nothing runs, nothing is live, every connection is gone
 EXIT_S_MAX = 30
+DYING_S = 3
 RETURN_S_MAX = 60  # the server waits ten
 TIDES_AIMED = 30
 TIDE_S_MIN, TIDE_S_MAX = 5, 60
@@ -71,6 +72,9 @@ class Run:
         except (Gone, ConnectionError, FileNotFoundError) as error:
             self.violate(f"the server's connection broke: {error!r}; exit status {self.server.ended()}")
         finally:
+            if self.violations:
+                # A process that was killed closes its connections before its status can be had.
+                await self.server.wait_ended(DYING_S)
             self._note_death()
             self.server.kill()
             if self.violations:
