@@ -128,12 +128,16 @@ class Bench {
   TimeNs now_ = 0;
 };
 
+CacheConfig half_protected() {
+  CacheConfig config;
+  config.protected_share = 0.5;
+  return config;
+}
+
 // ---- The worked example of docs/kv.md: ten blocks of four positions, to replay by hand ----
 
 TEST(KvCache, ReplaysTheWorkedExample) {
-  CacheConfig config;
-  config.protected_share = 0.5;
-  Bench kv(10, 4, config);
+  Bench kv(10, 4, half_protected());
   // A: eleven prompt tokens, then two generated ones.
   const Tokens a = range(1, 13);
   const Admitted first = kv.admit(range(1, 11));
@@ -443,9 +447,7 @@ TEST(KvCache, KeepsAPrefixWhoseReadersComeFurtherApartThanAPoolOfNewcomers) {
 }
 
 TEST(KvCache, DoesNotRecogniseWhatWasClearedMeanwhile) {
-  CacheConfig config;
-  config.protected_share = 0.5;
-  Bench kv(32, 4, config);
+  Bench kv(32, 4, half_protected());
   const Tokens prompt = range(0, 41);
   int32_t next = 5000;
   kv.serve(prompt);
@@ -459,9 +461,7 @@ TEST(KvCache, DoesNotRecogniseWhatWasClearedMeanwhile) {
 }
 
 TEST(KvCache, LearnsFromPromptsAndNotFromWhatAnswersRepeat) {
-  CacheConfig config;
-  config.protected_share = 0.5;
-  Bench kv(32, 4, config);
+  Bench kv(32, 4, half_protected());
   const Tokens prompt = range(0, 8), whole = range(0, 20);
   int32_t next = 5000;
   for (int i = 0; i < 2; ++i) {
@@ -474,9 +474,7 @@ TEST(KvCache, LearnsFromPromptsAndNotFromWhatAnswersRepeat) {
 }
 
 TEST(KvCache, ASequenceThatResumesHasReadNothingAgain) {
-  CacheConfig config;
-  config.protected_share = 0.5;
-  Bench kv(32, 4, config);
+  Bench kv(32, 4, half_protected());
   const Tokens prompt = range(0, 41);
   int32_t next = 5000;
   kv.serve(prompt);
@@ -488,9 +486,7 @@ TEST(KvCache, ASequenceThatResumesHasReadNothingAgain) {
 }
 
 TEST(KvCache, ASequenceThatResumesAsksForNothingAgain) {
-  CacheConfig config;
-  config.protected_share = 0.5;
-  Bench kv(32, 4, config);
+  Bench kv(32, 4, half_protected());
   const Tokens prompt = range(0, 41);
   int32_t next = 5000;
   kv.serve(prompt);
@@ -505,9 +501,7 @@ TEST(KvCache, ASequenceThatResumesAsksForNothingAgain) {
 }
 
 TEST(KvCache, ASequenceThatResumesStillAsksForWhatItHasNotHad) {
-  CacheConfig config;
-  config.protected_share = 0.5;
-  Bench kv(32, 4, config);
+  Bench kv(32, 4, half_protected());
   const Tokens prompt = range(0, 41);
   int32_t next = 5000;
   kv.serve(prompt);
@@ -521,9 +515,7 @@ TEST(KvCache, ASequenceThatResumesStillAsksForWhatItHasNotHad) {
 }
 
 TEST(KvCache, ASequenceThatResumesHasReadWhatAnotherComputedMeanwhile) {
-  CacheConfig config;
-  config.protected_share = 0.5;
-  Bench kv(32, 4, config);
+  Bench kv(32, 4, half_protected());
   const Tokens prompt = range(0, 41);
   int32_t next = 5000;
   kv.serve(range(0, 20));
