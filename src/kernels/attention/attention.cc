@@ -67,17 +67,19 @@ class Runner {
 
   static constexpr std::size_t round_up16(std::size_t n) { return (n + 15) / 16 * 16; }
 
-  // `next`: the task after this one, whose first block is asked for in time; may be null.
-  void run(const AttentionTask& task, const AttentionTask* next) {
+  // Task `index` of this thread's `tasks`.
+  void run(std::size_t index, Range tasks) {
+    const AttentionTask& task = plan_.tasks[index];
+    // Its first block is asked for in time.
+    const AttentionTask* const next = index + 1 < tasks.end ? &plan_.tasks[index + 1] : nullptr;
     if (task.split) {
-      chained_ = task.begins || (task.follows && chained_);
+      chained_ = task.chain_begin != AttentionTask::kNoChain && task.chain_begin >= tasks.begin;
       gather(task, task.segment_begin);
       segment(task, task.segment_begin, next);
       for (std::size_t i = 0; i < tile_.count; ++i)
         keep_split_state(tile_.rows[i], task.segment_begin, tile_.acc + i * plan_.state_stride);
       return;
     }
-    chained_ = false;
     // Streaming: rows of one slice; the running state of (token, head) is at its place in the
     // slice.
     const AttentionSlice& slice = plan_.slices[task.slice_begin];
@@ -494,7 +496,7 @@ class Runner {
   std::size_t out_stride_;
   float* states_;
   Tile tile_;
-  bool chained_ = false;  // the split task's rows came without a gap since their first segments
+  bool chained_ = false;  // this thread has had all earlier segments of the split task's rows
   // Of the present segment:
   const BlockId* blocks_ = nullptr;
   uint32_t kv_head_ = 0;
@@ -516,9 +518,7 @@ void run_tasks(AttentionPlanImpl& plan, const PagedLayer& layer, const float* q,
                std::size_t thread, Range tasks) {
   Runner runner(plan, layer, q, q_stride, sinks, out, out_stride,
                 plan.scratch.data() + thread * plan.scratch_stride, plan.states.data());
-  for (std::size_t i = tasks.begin; i < tasks.end; ++i) {
-    runner.run(plan.tasks[i], i + 1 < tasks.end ? &plan.tasks[i + 1] : nullptr);
-  }
+  for (std::size_t i = tasks.begin; i < tasks.end; ++i) runner.run(i, tasks);
 }
 
 void merge_rows(AttentionPlanImpl& plan, const PagedLayer& layer, const float* sinks, float* out,

@@ -15,6 +15,8 @@ namespace {
 // Runs of fewer tile rows than this leave the memory-bound side only by sharing blocks with others;
 // runs of more amortise the widening of a block on their own.
 constexpr uint32_t kShortTileRows = 32;
+// Up to so many a task reads its keys and values no faster than it is done with them.
+constexpr uint32_t kStreamedTileRows = 8;
 // Tasks per thread below which long runs are split over segments as well.
 constexpr std::size_t kTasksPerThread = 6;
 constexpr std::size_t kStateBytesMax = std::size_t{64} << 20;
@@ -153,13 +155,25 @@ uint64_t AttentionPlanImpl::cost(const AttentionTask& task) const {
   return cost;
 }
 
-// Tasks in the order in which threads take them, and where each thread's part begins. A KV head's
-// tasks stand together, and in them a group's: its keys and values stay in cache, and its packed
-// queries in place.
+// Whether a task has so few rows that it waits for its keys and values.
+bool AttentionPlanImpl::streams_memory(const AttentionTask& task) const {
+  uint32_t rows = 0;
+  for (uint32_t i = task.slice_begin; i < task.slice_end; ++i) rows += slices[i].rows;
+  return task.split && rows * group <= kStreamedTileRows;
+}
+
+// Tasks in the order in which threads take them, and where each thread's part begins. Where there
+// are many rows, a KV head's tasks stand together, and in them a group's: its keys and values stay
+// in cache, and its packed queries in place. Where there are few, the KV heads of a segment do, as
+// they do in memory: what hardware prefetchers read beyond one head's part is the next one's. (Two
+// cores of an EPYC Milan read 4,096 tokens of 30 layers so in 4.4 ms, head by head in 5.6.)
 void AttentionPlanImpl::arrange() {
   std::sort(tasks.begin(), tasks.end(), [&](const AttentionTask& a, const AttentionTask& b) {
     const auto key = [&](const AttentionTask& task) {
-      return std::tuple(task.kv_head, slices[task.slice_begin].row, task.segment_begin);
+      const uint32_t row = slices[task.slice_begin].row;
+      return streams_memory(task)
+                 ? std::tuple(0U, row, task.segment_begin, task.kv_head)
+                 : std::tuple(1U, task.kv_head, row, task.segment_begin);
     };
     return key(a) < key(b);
   });
@@ -168,7 +182,7 @@ void AttentionPlanImpl::arrange() {
   for (const AttentionTask& task : tasks) cost_before.push_back(cost_before.back() + cost(task));
 }
 
-// Says which split tasks a thread that takes them in their order may merge as it goes.
+// Finds the split tasks that a thread which takes them in their order may merge as it goes.
 void AttentionPlanImpl::chain_split_tasks() {
   const auto slices_of = [&](const AttentionTask& task) {
     return std::span(slices).subspan(task.slice_begin, task.slice_end - task.slice_begin);
@@ -180,14 +194,21 @@ void AttentionPlanImpl::chain_split_tasks() {
     AttentionTask& task = tasks[i];
     if (!task.split) continue;
     const auto own = slices_of(task);
-    task.begins = std::all_of(own.begin(), own.end(), [&](const AttentionSlice& slice) {
+    const bool begins = std::all_of(own.begin(), own.end(), [&](const AttentionSlice& slice) {
       return segments_of(slice.position, 1).begin >= task.segment_begin;
     });
-    if (i == 0 || !tasks[i - 1].split) continue;
-    const AttentionTask& before = tasks[i - 1];
+    if (begins) {
+      task.chain_begin = static_cast<uint32_t>(i);
+      continue;
+    }
+    const std::size_t distance = streams_memory(task) ? shape.kv_heads : 1;
+    if (i < distance || !tasks[i - distance].split) continue;
+    const AttentionTask& before = tasks[i - distance];
     const auto earlier = slices_of(before);
-    task.follows = before.kv_head == task.kv_head && before.segment_end == task.segment_begin &&
-                   std::equal(own.begin(), own.end(), earlier.begin(), earlier.end(), same_rows);
+    if (before.kv_head == task.kv_head && before.segment_end == task.segment_begin &&
+        std::equal(own.begin(), own.end(), earlier.begin(), earlier.end(), same_rows)) {
+      task.chain_begin = before.chain_begin;
+    }
   }
 }
 

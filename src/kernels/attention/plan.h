@@ -29,10 +29,11 @@ struct AttentionTask {
   uint32_t segment_begin = 0;
   uint32_t segment_end = 0;
   bool split = false;
-  // Of a split task, which has one segment: none of its rows has an earlier one; or the task before
-  // it has the same rows and the segment before.
-  bool begins = false;
-  bool follows = false;
+  // Of a split task, which has one segment: the task with the first segment of its rows, if tasks
+  // of the same rows for all segments between stand between them in the order of tasks.
+  uint32_t chain_begin = kNoChain;
+
+  static constexpr uint32_t kNoChain = UINT32_MAX;
 };
 
 /// A row whose segments are merged after the barrier.
@@ -81,6 +82,7 @@ struct AttentionPlanImpl {
   Range segments_of(uint32_t position, uint32_t rows) const;
   bool add_split_rows(const AttentionSlice& slice);
   uint64_t cost(const AttentionTask& task) const;
+  bool streams_memory(const AttentionTask& task) const;
   void chain_split_tasks();
   void arrange();
   void plan_streaming(const PagedRun& run);
