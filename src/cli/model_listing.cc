@@ -23,6 +23,7 @@ namespace {
 // What the server does unless it is told otherwise.
 constexpr uint32_t kBlockTokens = 32;
 constexpr uint32_t kStepTokens = 512;
+constexpr uint32_t kSequences = 64;
 
 struct FileType {
   uint64_t number;
@@ -90,7 +91,7 @@ Status check(const gguf::File& file, ListedModel& out) {
   for (const gguf::Part& part : file.parts()) {
     if (part.bytes_described > part.file_bytes) return {ErrorCode::kMalformed, "it is cut off"};
   }
-  const PoolWish wish{.kv_memory = "", .step_tokens = kStepTokens};
+  const PoolWish wish{.kv_memory = "", .step_tokens = kStepTokens, .sequences = kSequences};
   out.bytes_needed = fixed_memory(spec, wish);
   for (uint32_t group = 0; group < geometry.groups.size(); ++group) {
     out.bytes_needed += geometry.block_stride(group);

@@ -25,11 +25,16 @@ uint32_t context_wanted(const PoolWish& wish, const model::ModelSpec& spec) {
   return wish.max_context == 0 ? spec.context : std::min(spec.context, wish.max_context);
 }
 
+/// A context that was asked for does not yield to windows.
+kv::PoolWish split_wish(uint64_t bytes, const PoolWish& wish, const model::ModelSpec& spec) {
+  return {bytes, context_wanted(wish, spec), wish.step_tokens,
+          wish.max_context == 0 ? wish.sequences : 1};
+}
+
 /// `asked` names the wish in the message, `have` says what there is.
 Result<Pool> split(uint64_t bytes, const PoolWish& wish, const model::ModelSpec& spec,
                    const kv::Geometry& geometry, std::string_view asked, std::string_view have) {
-  kv::PoolSplit shares =
-      kv::split_pool(geometry, {bytes, context_wanted(wish, spec), wish.step_tokens});
+  kv::PoolSplit shares = kv::split_pool(geometry, split_wish(bytes, wish, spec));
   if (shares.context >= 2) {
     Pool pool;
     pool.kv_bytes = bytes;
@@ -72,9 +77,8 @@ Result<Pool> size_pool(const PoolWish& wish, const model::ModelSpec& spec,
   // Address space costs nothing: as much as the machine has memory, free or not.
   const auto pages = static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES)));
   const uint64_t machine = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const uint32_t wanted = context_wanted(wish, spec);
   kv::PoolSplit reserved =
-      kv::split_pool(geometry, {std::max(machine, bytes), wanted, wish.step_tokens});
+      kv::split_pool(geometry, split_wish(std::max(machine, bytes), wish, spec));
   pool.blocks_reserved = std::move(reserved.blocks);
   pool.context_reserved = std::max(pool.context, std::min(reserved.context, kContextPrepared));
   return pool;

@@ -17,6 +17,7 @@ struct PoolWish {
   uint32_t max_context = 0;  // 0: the model's
   uint32_t step_tokens = 0;
   uint32_t threads = 0;  // as --threads gives it
+  uint32_t sequences = 1;  // that run at once, as --max-seqs gives it
 };
 
 struct Pool {

@@ -261,7 +261,8 @@ Status serve(const ServeFlags& flags) {
   PW_ASSIGN_OR_RETURN(const LoadedTemplate chat_template,
                       load_template(*model.file, flags.chat_template));
   PW_ASSIGN_OR_RETURN(const kv::Geometry geometry, geometry_of(spec, flags.compute));
-  const PoolWish wish{flags.kv_memory, flags.max_context, flags.step_tokens, flags.compute.threads};
+  const PoolWish wish{flags.kv_memory, flags.max_context, flags.step_tokens, flags.compute.threads,
+                      flags.max_seqs};
   PW_ASSIGN_OR_RETURN(const Pool pool, size_pool(wish, spec, geometry));
   PW_RETURN_IF_ERROR(check_floors(flags, keys, geometry, pool));
 

@@ -106,7 +106,8 @@ Status size_plain_pool(const SimulateFlags& flags, simulate::ReplicaOptions& rep
 Status size_model_pool(const SimulateFlags& flags, simulate::ReplicaOptions& replica) {
   PW_ASSIGN_OR_RETURN(const uint64_t memory, parse_size(flags.kv_memory));
   const kv::PoolSplit split = kv::split_pool(
-      replica.geometry, {memory, replica.engine.context_max, replica.engine.step_tokens});
+      replica.geometry, {memory, replica.engine.context_max, replica.engine.step_tokens,
+                         replica.split_sequences});
   if (split.context < 2) {
     return invalid(fmt::format("--kv-memory {} holds no block of {} tokens of {}",
                                format_size(memory), replica.geometry.block_tokens,
@@ -132,6 +133,7 @@ Status describe_cache(SimulateFlags& flags) {
   flags.options.model_name = named.name;
   flags.options.kv_type_name = kv_types_text(flags.compute);
   uint32_t& context = replica.engine.context_max;
+  if (context == 0) replica.split_sequences = replica.engine.seqs_max;
   context = context == 0 ? spec.context : std::min(context, spec.context);
   return flags.curve ? Status::ok() : size_model_pool(flags, replica);
 }

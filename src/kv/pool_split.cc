@@ -29,22 +29,24 @@ class Splitter {
 
   PoolSplit split() const {
     PoolSplit out;
-    out.context = longest();
+    out.context = longest(1);
     if (out.context == 0) {
       out.blocks.assign(groups(), 0);
       return out;
     }
+    const uint64_t windows = windows_beside(out.context);
+    if (windows > 1) out.context = longest(windows);
     // In 1/1024 of a sequence. More than all bytes never fit, so the search ends.
     uint64_t fit = 0, beyond = 1;
-    while (bytes_of(shared(out.context, beyond)) <= wish_.bytes && beyond < kBlocksMax) {
+    while (bytes_of(shared(out.context, windows, beyond)) <= wish_.bytes && beyond < kBlocksMax) {
       fit = beyond;
       beyond *= 2;
     }
     while (beyond - fit > 1) {
       const uint64_t middle = fit + (beyond - fit) / 2;
-      (bytes_of(shared(out.context, middle)) <= wish_.bytes ? fit : beyond) = middle;
+      (bytes_of(shared(out.context, windows, middle)) <= wish_.bytes ? fit : beyond) = middle;
     }
-    std::vector<uint64_t> blocks = shared(out.context, fit);
+    std::vector<uint64_t> blocks = shared(out.context, windows, fit);
     uint64_t left = wish_.bytes - bytes_of(blocks);
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint64_t more = std::min(left / geometry_.block_stride(g), kBlocksMax - blocks[g]);
@@ -76,31 +78,48 @@ class Splitter {
     return bytes;
   }
 
-  /// What one sequence of `tokens` takes, with its steps.
-  std::vector<uint64_t> one(uint64_t tokens) const {
+  /// What one sequence of `tokens` takes, with its steps, and with `windows - 1` windows of others.
+  std::vector<uint64_t> one(uint64_t tokens, uint64_t windows) const {
     std::vector<uint64_t> blocks;
     for (uint32_t g = 0; g < groups(); ++g) {
-      blocks.push_back(needed(g, tokens) + step_room(g, tokens));
+      const uint64_t times = geometry_.groups[g].window != 0 ? windows : 1;
+      blocks.push_back(needed(g, tokens) * times + step_room(g, tokens));
     }
     return blocks;
   }
 
-  /// The longest sequence that fits, up to the wish.
-  uint32_t longest() const {
+  /// Windows to keep room for before the context: as many as leave it half of `alone`, which it has
+  /// with one. Only a full group takes room from them, and only of a context beyond a window.
+  uint64_t windows_beside(uint32_t alone) const {
+    bool full = false, slides = false;
+    for (const GroupGeometry& group : geometry_.groups) {
+      full = full || group.window == 0;
+      slides = slides || (group.window != 0 && group.window < alone);
+    }
+    if (!full || !slides) return 1;
+    uint64_t windows = std::min(wish_.sequences, kWindowsBeforeContext);
+    while (windows > 1 && longest(windows) < alone - alone / 2) --windows;
+    return std::max<uint64_t>(windows, 1);
+  }
+
+  /// The longest sequence that fits, up to the wish, beside `windows - 1` windows of others.
+  uint32_t longest(uint64_t windows) const {
     const uint64_t bound = geometry_.blocks_for(wish_.context);
     uint64_t fit = 0, beyond = bound + 1;
     while (beyond - fit > 1) {
       const uint64_t middle = fit + (beyond - fit) / 2;
-      const bool fits = bytes_of(one(middle * geometry_.block_tokens)) <= wish_.bytes;
+      const bool fits =
+          bytes_of(one(middle * geometry_.block_tokens, windows)) <= wish_.bytes;
       (fits ? fit : beyond) = middle;
     }
     return static_cast<uint32_t>(std::min<uint64_t>(wish_.context, fit * geometry_.block_tokens));
   }
 
-  /// Room for one sequence of `context`, and for `parts` / 1024 of the usual length.
-  std::vector<uint64_t> shared(uint32_t context, uint64_t parts) const {
+  /// Room for one sequence of `context` beside `windows - 1` others' windows, and for `parts` / 1024
+  /// of the usual length.
+  std::vector<uint64_t> shared(uint32_t context, uint64_t windows, uint64_t parts) const {
     const uint32_t usual = std::min(context, kUsualTokens);
-    std::vector<uint64_t> blocks = one(context);
+    std::vector<uint64_t> blocks = one(context, windows);
     for (uint32_t g = 0; g < groups(); ++g) {
       const uint64_t many = step_room(g, context) + needed(g, usual) * parts / 1024;
       blocks[g] = std::min(std::max(blocks[g], many), kBlocksMax);

@@ -5,7 +5,8 @@
 // sequence's length and what a sliding one needs does not, so each split is right for one length
 // only: memory of the other group lies idle for any other. Ours first makes sure that one sequence
 // of the whole context fits, and gives what is left so that as many as possible of a usual length
-// do.
+// do. Where that would leave the windows of a few sequences no room beside each other, a context
+// that nobody asked for yields: a crowd of short chats would preempt each other without end.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,16 @@ namespace pagewise::kv {
 /// layers and 256 MiB, sharing for the whole context held 4 conversations of 1k, this holds 13.
 inline constexpr uint32_t kUsualTokens = 4096;
 
+/// Windows that have room beside each other before the context does, where a context yields.
+inline constexpr uint32_t kWindowsBeforeContext = 8;
+
 struct PoolWish {
   uint64_t bytes = 0;
   uint32_t context = 0;      // tokens of the longest sequence that is wanted
   uint32_t step_tokens = 0;  // of one step; a sliding group holds them beside the windows
+  // Sequences that run at once, for whose windows (of kWindowsBeforeContext of them) the context
+  // yields, down to half of what it could be. 1: it does not.
+  uint32_t sequences = 1;
 };
 
 struct PoolSplit {

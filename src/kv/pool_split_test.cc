@@ -56,6 +56,24 @@ TEST(PoolSplit, ShortensTheContextAndTheStepsBeforeTheWindow) {
   EXPECT_EQ(split_pool(geometry, {512 * kKiB, 32768, 512}).context, 0U);
 }
 
+TEST(PoolSplit, AContextThatYieldsLeavesWindowsForSeveralSequences) {
+  const Geometry geometry = gemma();
+  const PoolSplit firm = split_pool(geometry, {64 * kMiB, 32768, 512, 1});
+  const PoolSplit yielding = split_pool(geometry, {64 * kMiB, 32768, 512, 64});
+  EXPECT_EQ(sequences_held(geometry, firm.blocks, 1024), 1U);
+  EXPECT_EQ(sequences_held(geometry, yielding.blocks, 1024), 4U);
+  EXPECT_LT(yielding.context, firm.context);
+  EXPECT_GE(yielding.context, firm.context / 2);
+  // No more windows than sequences, and none where there is memory for both.
+  EXPECT_GT(split_pool(geometry, {64 * kMiB, 32768, 512, 2}).context, yielding.context);
+  EXPECT_EQ(split_pool(geometry, {256 * kMiB, 32768, 512, 64}).blocks,
+            split_pool(geometry, {256 * kMiB, 32768, 512, 1}).blocks);
+  // A window that no sequence reaches the end of is no reason.
+  const Geometry wide{32, {group(3, 0), group(15, 100'000)}};
+  EXPECT_EQ(split_pool(wide, {64 * kMiB, 32768, 512, 64}).blocks,
+            split_pool(wide, {64 * kMiB, 32768, 512, 1}).blocks);
+}
+
 TEST(PoolSplit, IsOfTheLeastMemoryThatHoldsSoManyTokens) {
   for (const Geometry& geometry :
        {Geometry{32, {group(30, 0)}}, gemma(), Geometry{16, {group(8, 4096)}}}) {
@@ -100,11 +118,14 @@ TEST(PoolSplit, FitsAndServesItsContextWhateverTheLayout) {
     }
     const PoolWish wish{draw(1, uint64_t{1} << draw(10, 36)),
                         static_cast<uint32_t>(draw(2, 200'000)),
-                        static_cast<uint32_t>(draw(1, 4096))};
+                        static_cast<uint32_t>(draw(1, 4096)), static_cast<uint32_t>(draw(1, 80))};
     const PoolSplit split = split_pool(geometry, wish);
     ASSERT_EQ(split.blocks.size(), geometry.groups.size());
     ASSERT_LE(bytes_of(geometry, split), wish.bytes) << round;
     ASSERT_LE(split.context, wish.context) << round;
+    PoolWish firm = wish;
+    firm.sequences = 1;
+    ASSERT_GE(split.context, split_pool(geometry, firm).context / 2) << round;
     uint64_t least = 0, largest = 0;  // a block each; the dearest
     for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
       least += geometry.block_stride(g);

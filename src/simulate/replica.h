@@ -31,6 +31,7 @@ struct ReplicaOptions {
   workload::Calibration calibration = workload::default_calibration();
   kv::Geometry geometry;         // of the model's cache
   std::vector<uint32_t> blocks;  // of each group
+  uint32_t split_sequences = 1;  // kv::PoolWish::sequences, of which the blocks were made
   engine::Options engine;        // queue_max counts here, too
   /// Every prompt marks its first piece and its end, as agents mark what each call begins with and
   /// what the next turn continues; look-back walks the ends of its pieces. None: no markers.

@@ -84,6 +84,7 @@ TEST(Report, ACurveWithWindowsIsOverTheMemoryThatServeWouldDivide) {
   };
   replica.geometry = {32, {group(3, 0), group(15, 512)}};
   replica.engine.context_max = 32'768;
+  replica.split_sequences = 64;
   made.report.outcome.reset();
   const json::array points = report_json(made.report).at("curve").at("points").as_array();
   ASSERT_GT(points.size(), 3U);
@@ -91,7 +92,7 @@ TEST(Report, ACurveWithWindowsIsOverTheMemoryThatServeWouldDivide) {
     const auto tokens = point.at("tokens").to_number<uint64_t>();
     const auto bytes = point.at("bytes").to_number<uint64_t>();
     const kv::PoolSplit split =
-        kv::split_pool(replica.geometry, {bytes, 32'768, replica.engine.step_tokens});
+        kv::split_pool(replica.geometry, {bytes, 32'768, replica.engine.step_tokens, 64});
     EXPECT_GE(kv::tokens_held(replica.geometry, split.blocks), tokens);
     EXPECT_LT(bytes, tokens * replica.geometry.token_bytes()) << "windows forget";
   }
