@@ -23,7 +23,7 @@ namespace pagewise::kv {
 inline constexpr uint32_t kUsualTokens = 4096;
 
 /// Windows that have room beside each other before the context does, where a context yields.
-inline constexpr uint32_t kWindowsBeforeContext = 8;
+inline constexpr uint32_t kWindowsBeforeContext = 4;
 
 struct PoolWish {
   uint64_t bytes = 0;
