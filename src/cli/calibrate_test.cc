@@ -21,8 +21,9 @@ using workload::StepKind;
 
 /// A simulated machine with the limits of a real executor.
 struct Machine {
-  Machine(const Calibration& calibration, uint32_t blocks, SimClock& clock)
-      : geometry(simulate::plain_geometry(calibration.kv_bytes_per_token, 32)),
+  Machine(const Calibration& numbers, uint32_t blocks, SimClock& clock)
+      : calibration(numbers),
+        geometry(simulate::plain_geometry(calibration.kv_bytes_per_token, 32)),
         simulated(calibration, geometry, {blocks}, clock) {}
 
   struct Limited final : model::PassingExecutor {
@@ -35,6 +36,7 @@ struct Machine {
     int steps = 0;
   };
 
+  const Calibration calibration;  // the executor refers to it
   const kv::Geometry geometry;
   simulate::SimulatedExecutor simulated;
   Limited executor{simulated};
