@@ -16,7 +16,7 @@ struct PoolWish {
   std::string kv_memory;  // as --kv-memory gives it; empty: half of what is free after the weights
   uint32_t max_context = 0;  // 0: the model's
   uint32_t step_tokens = 0;
-  uint32_t threads = 0;  // as --threads gives it
+  uint32_t threads = 0;    // as --threads gives it
   uint32_t sequences = 1;  // that run at once, as --max-seqs gives it
 };
 

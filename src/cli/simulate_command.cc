@@ -106,8 +106,8 @@ Status size_plain_pool(const SimulateFlags& flags, simulate::ReplicaOptions& rep
 Status size_model_pool(const SimulateFlags& flags, simulate::ReplicaOptions& replica) {
   PW_ASSIGN_OR_RETURN(const uint64_t memory, parse_size(flags.kv_memory));
   const kv::PoolSplit split = kv::split_pool(
-      replica.geometry, {memory, replica.engine.context_max, replica.engine.step_tokens,
-                         replica.split_sequences});
+      replica.geometry,
+      {memory, replica.engine.context_max, replica.engine.step_tokens, replica.split_sequences});
   if (split.context < 2) {
     return invalid(fmt::format("--kv-memory {} holds no block of {} tokens of {}",
                                format_size(memory), replica.geometry.block_tokens,

@@ -108,15 +108,14 @@ class Splitter {
     uint64_t fit = 0, beyond = bound + 1;
     while (beyond - fit > 1) {
       const uint64_t middle = fit + (beyond - fit) / 2;
-      const bool fits =
-          bytes_of(one(middle * geometry_.block_tokens, windows)) <= wish_.bytes;
+      const bool fits = bytes_of(one(middle * geometry_.block_tokens, windows)) <= wish_.bytes;
       (fits ? fit : beyond) = middle;
     }
     return static_cast<uint32_t>(std::min<uint64_t>(wish_.context, fit * geometry_.block_tokens));
   }
 
-  /// Room for one sequence of `context` beside `windows - 1` others' windows, and for `parts` / 1024
-  /// of the usual length.
+  /// Room for one sequence of `context` beside `windows - 1` others' windows, and for `parts` /
+  /// 1024 of the usual length.
   std::vector<uint64_t> shared(uint32_t context, uint64_t windows, uint64_t parts) const {
     const uint32_t usual = std::min(context, kUsualTokens);
     std::vector<uint64_t> blocks = one(context, windows);

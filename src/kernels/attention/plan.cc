@@ -171,9 +171,8 @@ void AttentionPlanImpl::arrange() {
   std::sort(tasks.begin(), tasks.end(), [&](const AttentionTask& a, const AttentionTask& b) {
     const auto key = [&](const AttentionTask& task) {
       const uint32_t row = slices[task.slice_begin].row;
-      return streams_memory(task)
-                 ? std::tuple(0U, row, task.segment_begin, task.kv_head)
-                 : std::tuple(1U, task.kv_head, row, task.segment_begin);
+      return streams_memory(task) ? std::tuple(0U, row, task.segment_begin, task.kv_head)
+                                  : std::tuple(1U, task.kv_head, row, task.segment_begin);
     };
     return key(a) < key(b);
   });
