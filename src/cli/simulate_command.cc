@@ -105,9 +105,7 @@ Status size_plain_pool(const SimulateFlags& flags, simulate::ReplicaOptions& rep
 /// The cache that `serve` would give the model: its groups, and their shares of the memory.
 Status size_model_pool(const SimulateFlags& flags, simulate::ReplicaOptions& replica) {
   PW_ASSIGN_OR_RETURN(const uint64_t memory, parse_size(flags.kv_memory));
-  const kv::PoolSplit split = kv::split_pool(
-      replica.geometry,
-      {memory, replica.engine.context_max, replica.engine.step_tokens, replica.split_sequences});
+  const kv::PoolSplit split = kv::split_pool(replica.geometry, replica.split_wish(memory));
   if (split.context < 2) {
     return invalid(fmt::format("--kv-memory {} holds no block of {} tokens of {}",
                                format_size(memory), replica.geometry.block_tokens,

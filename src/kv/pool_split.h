@@ -44,7 +44,8 @@ PoolSplit split_pool(const Geometry& geometry, const PoolWish& wish);
 
 /// The least memory, to within the smallest block, of which split_pool() makes a pool that holds
 /// `tokens` (tokens_held()); `wish.bytes` is not looked at. Where no group has a window that is
-/// what the tokens take, rounded up to blocks.
+/// what the tokens take, rounded up to blocks. Where a context yields, another window can cost more
+/// tokens than the memory for it brings: then it is a memory that holds so many, not the least.
 uint64_t memory_to_hold(const Geometry& geometry, PoolWish wish, uint64_t tokens);
 
 /// How many sequences of `tokens` are held at once by `blocks` of each group.

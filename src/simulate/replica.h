@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/core.h"
+#include "kv/pool_split.h"
 #include "simulate/histogram.h"
 #include "simulate/machine.h"
 #include "workload/calibration.h"
@@ -33,6 +34,10 @@ struct ReplicaOptions {
   std::vector<uint32_t> blocks;  // of each group
   uint32_t split_sequences = 1;  // kv::PoolWish::sequences, of which the blocks were made
   engine::Options engine;        // queue_max counts here, too
+  /// What `serve` would divide so much memory by.
+  kv::PoolWish split_wish(uint64_t bytes) const {
+    return {bytes, engine.context_max, engine.step_tokens, split_sequences};
+  }
   /// Every prompt marks its first piece and its end, as agents mark what each call begins with and
   /// what the next turn continues; look-back walks the ends of its pieces. None: no markers.
   std::optional<kv::LeaseClass> mark;

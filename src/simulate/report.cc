@@ -229,9 +229,7 @@ std::string machine_text(const SimulationOptions& options) {
 uint64_t curve_bytes(const ReplicaOptions& replica, uint64_t tokens) {
   const kv::Geometry& geometry = replica.geometry;
   if (!has_windows(geometry)) return tokens * geometry.token_bytes();
-  return kv::memory_to_hold(
-      geometry,
-      {0, replica.engine.context_max, replica.engine.step_tokens, replica.split_sequences}, tokens);
+  return kv::memory_to_hold(geometry, replica.split_wish(0), tokens);
 }
 
 std::string curve_text(const Report& report) {

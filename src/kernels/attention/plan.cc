@@ -155,13 +155,6 @@ uint64_t AttentionPlanImpl::cost(const AttentionTask& task) const {
   return cost;
 }
 
-// Whether a task has so few rows that it waits for its keys and values.
-bool AttentionPlanImpl::streams_memory(const AttentionTask& task) const {
-  uint32_t rows = 0;
-  for (uint32_t i = task.slice_begin; i < task.slice_end; ++i) rows += slices[i].rows;
-  return task.split && rows * group <= kStreamedTileRows;
-}
-
 // Tasks in the order in which threads take them, and where each thread's part begins. Where there
 // are many rows, a KV head's tasks stand together, and in them a group's: its keys and values stay
 // in cache, and its packed queries in place. Where there are few, the KV heads of a segment do, as
@@ -171,8 +164,8 @@ void AttentionPlanImpl::arrange() {
   std::sort(tasks.begin(), tasks.end(), [&](const AttentionTask& a, const AttentionTask& b) {
     const auto key = [&](const AttentionTask& task) {
       const uint32_t row = slices[task.slice_begin].row;
-      return streams_memory(task) ? std::tuple(0U, row, task.segment_begin, task.kv_head)
-                                  : std::tuple(1U, task.kv_head, row, task.segment_begin);
+      return task.few_rows ? std::tuple(0U, row, task.segment_begin, task.kv_head)
+                           : std::tuple(1U, task.kv_head, row, task.segment_begin);
     };
     return key(a) < key(b);
   });
@@ -200,7 +193,7 @@ void AttentionPlanImpl::chain_split_tasks() {
       task.chain_begin = static_cast<uint32_t>(i);
       continue;
     }
-    const std::size_t distance = streams_memory(task) ? shape.kv_heads : 1;
+    const std::size_t distance = task.few_rows ? shape.kv_heads : 1;
     if (i < distance || !tasks[i - distance].split) continue;
     const AttentionTask& before = tasks[i - distance];
     const auto earlier = slices_of(before);
@@ -283,7 +276,8 @@ void AttentionPlanImpl::plan_split(std::size_t slice_begin, std::size_t slice_en
         slices.push_back(slice);
       }
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-        tasks.push_back({h, at, static_cast<uint32_t>(slices.size()), segment, segment + 1, true});
+        tasks.push_back({h, at, static_cast<uint32_t>(slices.size()), segment, segment + 1, true,
+                         rows * group <= kStreamedTileRows});
       }
     }
   }

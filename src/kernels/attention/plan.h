@@ -29,6 +29,7 @@ struct AttentionTask {
   uint32_t segment_begin = 0;
   uint32_t segment_end = 0;
   bool split = false;
+  bool few_rows = false;  // a split task that waits for its keys and values
   // Of a split task, which has one segment: the task with the first segment of its rows, if tasks
   // of the same rows for all segments between stand between them in the order of tasks.
   uint32_t chain_begin = kNoChain;
@@ -82,7 +83,6 @@ struct AttentionPlanImpl {
   Range segments_of(uint32_t position, uint32_t rows) const;
   bool add_split_rows(const AttentionSlice& slice);
   uint64_t cost(const AttentionTask& task) const;
-  bool streams_memory(const AttentionTask& task) const;
   void chain_split_tasks();
   void arrange();
   void plan_streaming(const PagedRun& run);
